@@ -1,0 +1,204 @@
+"""Pad what differs in length: one scatter for a batch, and masks that come from lengths, never from values.
+
+Layout::
+
+    values    B tensors (..., T_i), or one flat (N,) with lengths (B,)
+    padded    (B, ..., T)
+    mask      bool (B, T), True where real
+    lengths   int64 (B,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bestiary.loading.stacking import CollateError, as_array, field, found, from_array, kind_of, positions
+
+_BITS = {torch.bfloat16: torch.int16}  # what numpy cannot name is moved as integers of the same size
+_WHOLE = frozenset({torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.int64})
+_LONG_ROW = 16_384  # bytes; from here on a copy for each row is faster than one scatter
+
+
+def pad(values: Sequence[Tensor], fill: float) -> tuple[Tensor, Tensor]:
+    """Pad tensors (..., T_i) at the end of their last axis to (B, ..., max T); return the lengths (B,) too.
+
+    The dtype is that of the rows; an empty row's dtype counts only where all rows are empty.
+
+    Raises:
+        ValueError: nothing to pad.
+        CollateError: leading axes or dtypes differ, a row is a single number, or ``fill`` is no value of the dtype.
+
+    >>> padded, lengths = pad([torch.tensor([5, 6]), torch.tensor([7])], 0)
+    >>> padded.tolist(), lengths.tolist()
+    ([[5, 6], [7, 0]], [2, 1])
+    """
+    if len(values) == 0:
+        raise ValueError("empty batch")
+    lengths = row_lengths(values, "")
+    return pad_rows(values, lengths, fill, int(lengths.max()), "")[0], torch.from_numpy(lengths)
+
+
+def mask_from_lengths(lengths: Tensor, width: int | None = None) -> Tensor:
+    """Return the bool mask (B, T), True where real, of rows with these lengths (B,); T is the longest unless given.
+
+    >>> mask_from_lengths(torch.tensor([2, 0])).tolist()
+    [[True, True], [False, False]]
+    """
+    width = int(lengths.max()) if width is None else width
+    return torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
+
+
+def padding_waste(batch: Mapping[str, Any] | Tensor | np.ndarray[Any, Any] | Sequence[int]) -> float:
+    """Return the share of padded positions, 0 to 1: of a batch with ``<field>_mask``, or of lengths padded to the longest.
+
+    A batch with several padded fields counts all their positions together.
+
+    Raises:
+        ValueError: the batch holds no padded field.
+
+    >>> padding_waste([4, 2]), padding_waste({"tokens_mask": torch.tensor([[True, True], [True, False]])})
+    (0.25, 0.25)
+    """
+    if isinstance(batch, Mapping):
+        masks = [value for name, value in batch.items() if str(name).endswith("_mask") and value.dtype == torch.bool]
+        if not masks:
+            raise ValueError(f"no padded field among {list(batch)}; give the lengths, or a batch with a '<field>_mask'")
+        real, all_places = sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
+    else:
+        lengths = np.asarray(batch, dtype=np.int64)
+        real, all_places = int(lengths.sum()), lengths.size * int(lengths.max(initial=0))
+    return 1 - real / all_places if all_places else 0.0
+
+
+def padded_field(key: str, values: Sequence[Any], name: str, *, fill: float, multiple: int | None) -> dict[str, Any]:
+    """Return the three fields that a padded one becomes, from B tensors, arrays or lists of numbers."""
+    lengths = row_lengths(values, name)
+    width = width_of(lengths, multiple)
+    if all(type(row) is list for row in values):
+        flat = as_array([number for row in values for number in row], name)
+        flat = flat if flat.size else flat.astype(np.int64 if float(fill).is_integer() else np.float32)
+        padded, mask = pad_flat(torch.from_numpy(flat), lengths, fill, width, name)
+    else:
+        padded, mask = pad_rows(values, lengths, fill, width, name)
+    return {key: padded, **mask_fields(key, mask, lengths)}
+
+
+def mask_fields(key: str, mask: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> dict[str, Tensor]:
+    """Return ``<key>_mask`` and ``<key>_length``."""
+    return {f"{key}_mask": torch.from_numpy(mask), f"{key}_length": torch.from_numpy(lengths)}
+
+
+def width_of(lengths: np.ndarray[Any, Any], multiple: int | None) -> int:
+    """Return the padded width: the longest, or the next multiple, of which there is at least one."""
+    longest = int(lengths.max())
+    return longest if multiple is None else max(1, -(-longest // multiple)) * multiple
+
+
+def real(lengths: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
+    """Return the mask (B, width) of lengths, in the narrowest integers that do (three times as fast)."""
+    kind: Any = np.int16 if width < 2**15 else np.int64
+    mask: np.ndarray[Any, Any] = np.arange(width, dtype=kind) < lengths.astype(kind)[:, None]
+    return mask
+
+
+def row_lengths(values: Sequence[Any], name: str) -> np.ndarray[Any, Any]:
+    """Return the length of each row's last axis, int64 (B,).
+
+    Raises:
+        CollateError: a row is no tensor, array or list, or is a single number.
+    """
+    try:
+        lengths = [len(row) if type(row) is list else row.shape[-1] for row in values]
+        return np.array(lengths, dtype=np.int64)
+    except (AttributeError, IndexError):
+        pass
+    axes = [place for place, row in enumerate(values) if not isinstance(row, list) and not getattr(row, "shape", ())]
+    kinds = ", ".join(dict.fromkeys(kind_of(values[place]) for place in axes))
+    raise CollateError(
+        f"{field(name)} is to be padded but has no axis at {positions(axes)} ({kinds}); give tensors (..., T), or do not pad it"
+    )
+
+
+def pad_rows(
+    values: Sequence[Any], lengths: np.ndarray[Any, Any], fill: float, width: int, name: str
+) -> tuple[Tensor, np.ndarray[Any, Any]]:
+    """Pad tensors or arrays (..., T_i) to (B, ..., width); return the mask (B, width) too."""
+    rows = _same_rows(values, fill, name)
+    short = int(lengths.sum()) * rows[0].element_size() < _LONG_ROW * len(rows)
+    if short and rows[0].device.type == "cpu":
+        flat = torch.cat(rows, -1)
+        if not flat.requires_grad:
+            return pad_flat(flat, lengths, fill, width, name)
+    out = _filled((len(rows), *rows[0].shape[:-1], width), fill, rows[0], rows[0].dtype, name)
+    for place, row in enumerate(rows):
+        out[place, ..., : row.shape[-1]] = row
+    return out, real(lengths, width)
+
+
+def _same_rows(values: Sequence[Any], fill: float, name: str) -> list[Tensor]:
+    """Return the rows as tensors, of which dtype and leading axes are equal."""
+    rows = [row if isinstance(row, Tensor) else from_array(np.asarray(row), name) for row in values]
+    full = [row for row in rows if row.numel()]
+    if len(full) < len(rows):
+        rows = _alike(rows, full, fill)
+    if len({row.dtype for row in rows}) > 1:
+        raise CollateError(
+            f"{field(name)}: dtypes differ: {found(rows, lambda v: v.dtype)}; convert them in the dataset"
+        )
+    if {row.dim() for row in rows} != {1} and len({row.shape[:-1] for row in rows}) > 1:
+        raise CollateError(
+            f"{field(name)}: shapes differ before the last axis: {found(rows, lambda v: tuple(v.shape))}; only the last is padded"
+        )
+    return rows
+
+
+def pad_flat(
+    flat: Tensor, lengths: np.ndarray[Any, Any], fill: float, width: int, name: str, ids: bool = False
+) -> tuple[Tensor, np.ndarray[Any, Any]]:
+    """Pad rows that lie one after another in (..., N) to (B, ..., width) by one scatter; return the mask too.
+
+    With ``ids`` integers become int64 on their way.
+    """
+    dtype = torch.int64 if ids and flat.dtype in _WHOLE else flat.dtype
+    mask = real(lengths, width)
+    out = _filled((len(lengths), *flat.shape[:-1], width), fill, flat, dtype, name)
+    target, source = out.movedim(0, -2) if out.dim() > 2 else out, flat  # (..., B, width)
+    if dtype in _BITS:
+        target, source = target.view(_BITS[dtype]), flat.view(_BITS[dtype])
+    target.numpy()[..., mask] = source.numpy()
+    return out, mask
+
+
+def _alike(rows: list[Tensor], full: list[Tensor], fill: float) -> list[Tensor]:
+    """Give empty rows the dtype and leading axes of the full ones; without any, of the row that suits ``fill`` best."""
+    whole = float(fill).is_integer()
+    model = full[0] if full else next((row for row in rows if row.is_floating_point() != whole), rows[0])
+    if not full and len({row.shape for row in rows}) > 1:
+        model = max(rows, key=torch.Tensor.dim).to(model.dtype)
+    nothing = model[..., :0]
+    return [row if row.numel() else nothing for row in rows]
+
+
+def _filled(shape: tuple[int, ...], fill: float, like: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    if not _fits(fill, dtype):
+        raise CollateError(
+            f"{field(name)} is {dtype} and cannot hold the pad value {fill!r}; choose a value that it can"
+        )
+    return torch.full(shape, fill, dtype=dtype, device=like.device)
+
+
+@lru_cache
+def _fits(fill: float, dtype: torch.dtype) -> bool:
+    """Whether an integer or bool dtype can hold the pad value exactly; floating ones may round it."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return True
+    if dtype == torch.bool:
+        return fill in (0, 1)
+    info = torch.iinfo(dtype)
+    return float(fill).is_integer() and info.min <= fill <= info.max
