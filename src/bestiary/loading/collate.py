@@ -13,11 +13,19 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from bestiary.loading.columns import Columns, check_columns, column_lengths, padded_column, plain_column, take
+from bestiary.loading.columns import (
+    Columns,
+    check_columns,
+    column_lengths,
+    has_columns,
+    padded_column,
+    plain_column,
+    take,
+)
 from bestiary.loading.padding import pad, padded_field, row_lengths
 from bestiary.loading.stacking import CollateError, check_new, field, join, kind_of, positions, stack
 
@@ -61,8 +69,8 @@ class Collate:
         """Return the batch of the samples, whose order is kept."""
         if len(samples) == 0:
             raise ValueError("empty batch")
-        if type(samples) is not list and isinstance(samples, Columns):
-            return self._from_columns(dict(samples.columns()), len(samples))
+        if has_columns(type(samples)):
+            return self._from_columns(cast(Columns, samples).columns(), len(samples))
         if not self.pad:
             return join(samples)
         kept = self._kept({path: row_lengths(_column(samples, path), path) for path in self._to_check(samples)})

@@ -11,6 +11,7 @@ A column is one of::
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,6 +29,12 @@ class Columns(Protocol):
     def columns(self) -> Mapping[str, Any]:
         """Return name to column; arrays are the caller's to keep."""
         ...
+
+
+@lru_cache
+def has_columns(kind: type) -> bool:
+    """Whether objects of this class are ``Columns``; asked once a class, for the question costs as much as a batch."""
+    return issubclass(kind, Columns)
 
 
 def check_columns(columns: Mapping[str, Any], count: int) -> None:

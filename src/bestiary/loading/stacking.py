@@ -15,8 +15,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -52,9 +53,9 @@ def join(values: Sequence[Any], name: str = "", special: Special = NONE_SPECIAL)
     kinds = set(map(type, values))
     if type(None) in kinds:
         return list(values)
-    for types, how in _WAYS:
-        if all(issubclass(kind, types) for kind in kinds):
-            return how(values, name, special)
+    way = _way(frozenset(kinds))
+    if way is not None:
+        return way(values, name, special)
     if len(kinds) == 1 and dataclasses.is_dataclass(next(iter(kinds))):
         return _dataclass(values, name, special)
     if len(kinds) > 1:
@@ -96,17 +97,14 @@ def found(values: Iterable[Any], what: Callable[[Any], Any], limit: int = 4) -> 
     return ", ".join(parts[:limit]) + (f" and {len(parts) - limit} more" if len(parts) > limit else "")
 
 
-def check_keys(samples: Sequence[Mapping[Any, Any]], name: str) -> None:
-    """Raise where a key is not in every sample, naming the first such key and the positions without it."""
-    first = samples[0].keys()
-    if all(sample.keys() == first for sample in samples):
-        return
-    for key in dict.fromkeys(key for sample in samples for key in sample):
-        without = [place for place, sample in enumerate(samples) if key not in sample]
-        if without:
-            raise CollateError(
-                f"{field(under(name, key))} is missing at {positions(without)} of the batch; give every sample the same keys"
-            )
+def raise_missing_key(samples: Sequence[Mapping[Any, Any]], name: str) -> NoReturn:
+    """Raise for samples with different keys, naming the first key that is not everywhere and the positions without it."""
+    keys = dict.fromkeys(key for sample in samples for key in sample)
+    key = next(key for key in keys if any(key not in sample for sample in samples))
+    without = positions([place for place, sample in enumerate(samples) if key not in sample])
+    raise CollateError(
+        f"{field(under(name, key))} is missing at {without} of the batch; give every sample the same keys"
+    )
 
 
 def under(name: str, key: Any) -> str:
@@ -120,7 +118,9 @@ def as_array(values: Sequence[Any], name: str) -> np.ndarray[Any, Any]:
     Raises:
         CollateError: bools beside numbers, an int too large for int64, a float too large for float32, unequal lists.
     """
-    kinds = set(map(type, _leaves(values)))
+    kinds = set(map(type, values))
+    if list in kinds:
+        kinds = set(map(type, _leaves(values)))
     if bool in kinds and len(kinds) > 1:
         raise CollateError(f"{field(name)}: types differ: {found(values, kind_of)}; make all bool or all numbers")
     real = any(issubclass(kind, float) for kind in kinds)
@@ -158,8 +158,8 @@ def _too_large(values: Sequence[Any], name: str, dtype: str) -> str:
     return f"{field(name)}: a number does not fit into {dtype}; give it as a tensor or a string"
 
 
-def _same(values: Sequence[Any], name: str) -> None:
-    """Raise unless dtypes and shapes are equal."""
+def raise_unequal(values: Sequence[Any], name: str) -> None:
+    """Raise where dtypes or shapes differ, naming both."""
     if len({value.dtype for value in values}) > 1:
         raise CollateError(
             f"{field(name)}: dtypes differ: {found(values, lambda v: v.dtype)}; convert them in the dataset"
@@ -169,20 +169,24 @@ def _same(values: Sequence[Any], name: str) -> None:
 
 
 def _tensors(values: Sequence[Tensor], name: str, _: Special) -> Tensor:
-    _same(values, name)
+    if len({value.dtype for value in values}) > 1:  # torch would promote them, in some batches and not in others
+        raise_unequal(values, name)
     try:
         return torch.stack(list(values))
     except RuntimeError as error:
+        raise_unequal(values, name)
         raise CollateError(f"{field(name)} cannot be stacked: {str(error).splitlines()[0]}") from None
 
 
 def from_array(array: np.ndarray[Any, Any], name: str) -> Tensor:
     """Return an array as a tensor of the same dtype, in native byte order, writable."""
-    array = array.astype(array.dtype.newbyteorder("="), copy=not array.flags.writeable)
     try:
-        return torch.from_numpy(array)
-    except ValueError:  # negative strides
-        return torch.from_numpy(array.copy())
+        if array.flags.writeable:
+            return torch.from_numpy(array)
+    except (ValueError, TypeError):  # negative strides, foreign byte order, or a dtype that torch does not know
+        pass
+    try:
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C"))
     except TypeError:
         raise CollateError(
             f"{field(name)} has numpy dtype {array.dtype}, which torch does not know; convert it in the dataset"
@@ -190,7 +194,7 @@ def from_array(array: np.ndarray[Any, Any], name: str) -> Tensor:
 
 
 def _arrays(values: Sequence[Any], name: str, _: Special) -> Tensor:
-    _same(values, name)
+    raise_unequal(values, name)
     return from_array(np.stack(values), name)
 
 
@@ -203,11 +207,15 @@ def _strings(values: Sequence[Any], _: str, __: Special) -> list[Any]:
 
 
 def _dicts(values: Sequence[Mapping[Any, Any]], name: str, special: Special) -> dict[Any, Any]:
-    check_keys(values, name)
+    if len(set(map(len, values))) > 1:
+        raise_missing_key(values, name)
     batch: dict[Any, Any] = {}
     for key in values[0]:
         path = under(name, key)
-        column = [value[key] for value in values]
+        try:
+            column = [value[key] for value in values]
+        except KeyError:
+            raise_missing_key(values, name)
         made = special[path](key, column, path) if path in special else {key: join(column, path, special)}
         check_new(made, key, path, batch, values[0])
         batch.update(made)
@@ -243,10 +251,10 @@ def _columns(values: Sequence[Sequence[Any]], names: Sequence[Any], name: str, s
 
 
 def _lists(values: Sequence[list[Any]], name: str, special: Special) -> Any:
-    leaf = next(iter(_leaves(values)), None)
-    if type(leaf) in (bool, int, float):
+    kinds = set(map(type, _leaves(values)))
+    if kinds and kinds <= {bool, int, float}:
         return torch.from_numpy(as_array(values, name))
-    if leaf is None or isinstance(leaf, (str, bytes)):
+    if kinds <= {str, bytes}:
         return list(values)
     return _columns(values, range(len(values[0])), name, special)
 
@@ -258,6 +266,12 @@ def _dataclass(values: Sequence[Any], name: str, special: Special) -> Any:
     for part, column in zip(names, columns, strict=True):
         object.__setattr__(batch, part, column)  # frozen dataclasses too
     return batch
+
+
+@lru_cache
+def _way(kinds: frozenset[type]) -> Callable[[Any, str, Special], Any] | None:
+    """Return the function that joins values of these types, or None."""
+    return next((how for types, how in _WAYS if all(issubclass(kind, types) for kind in kinds)), None)
 
 
 _WAYS: list[tuple[Any, Callable[[Any, str, Special], Any]]] = [
