@@ -10,9 +10,30 @@ if TYPE_CHECKING:
     from bestiary.loading.batching import Dealt as Dealt
     from bestiary.loading.batching import FixedSize as FixedSize
     from bestiary.loading.buckets import LengthBuckets as LengthBuckets
+    from bestiary.loading.collate import Collate as Collate
+    from bestiary.loading.collate import CollateError as CollateError
+    from bestiary.loading.collate import Columns as Columns
+    from bestiary.loading.collate import pad as pad
+    from bestiary.loading.collate import stack as stack
     from bestiary.loading.errors import SampleError as SampleError
     from bestiary.loading.errors import WorkerDied as WorkerDied
+    from bestiary.loading.fields import as_tuple as as_tuple
+    from bestiary.loading.fields import rename as rename
+    from bestiary.loading.jagged import from_jagged as from_jagged
+    from bestiary.loading.jagged import stack_jagged as stack_jagged
+    from bestiary.loading.jagged import to_jagged as to_jagged
     from bestiary.loading.loader import Loader as Loader
+    from bestiary.loading.masks import to_additive_mask as to_additive_mask
+    from bestiary.loading.masks import to_key_padding_mask as to_key_padding_mask
+    from bestiary.loading.masks import to_sdpa_mask as to_sdpa_mask
+    from bestiary.loading.packing import Packed as Packed
+    from bestiary.loading.packing import block_mask as block_mask
+    from bestiary.loading.packing import first_fit_decreasing as first_fit_decreasing
+    from bestiary.loading.packing import pack_sequences as pack_sequences
+    from bestiary.loading.packing import unpack_sequences as unpack_sequences
+    from bestiary.loading.padding import mask_from_lengths as mask_from_lengths
+    from bestiary.loading.prefetch import pin_memory as pin_memory
+    from bestiary.loading.prefetch import to_device as to_device
     from bestiary.loading.report import PlanReport as PlanReport
     from bestiary.loading.report import padding_waste as padding_waste
     from bestiary.loading.samplers import Sequential as Sequential
@@ -23,39 +44,81 @@ if TYPE_CHECKING:
     from bestiary.loading.weighted import class_weights as class_weights
 
 _WHERE = {
-    "WorkerDied": "errors",
-    "SampleError": "errors",
-    "LoaderReport": "timing",
-    "Loader": "loader",
     "BatchPlan": "batching",
     "ClassBalanced": "weighted",
+    "Collate": "collate",
+    "CollateError": "collate",
+    "Columns": "collate",
     "Dealt": "batching",
     "FixedSize": "batching",
     "LengthBuckets": "buckets",
+    "Loader": "loader",
+    "LoaderReport": "timing",
+    "Packed": "packing",
     "PlanReport": "report",
+    "SampleError": "errors",
     "Sequential": "samplers",
     "Shuffled": "samplers",
     "Weighted": "weighted",
+    "WorkerDied": "errors",
+    "as_tuple": "fields",
+    "block_mask": "packing",
     "class_weights": "weighted",
+    "first_fit_decreasing": "packing",
+    "from_jagged": "jagged",
+    "mask_from_lengths": "padding",
+    "pack_sequences": "packing",
+    "pad": "collate",
     "padding_waste": "report",
+    "pin_memory": "prefetch",
+    "rename": "fields",
+    "stack": "collate",
+    "stack_jagged": "jagged",
+    "to_additive_mask": "masks",
+    "to_device": "prefetch",
+    "to_jagged": "jagged",
+    "to_key_padding_mask": "masks",
+    "to_sdpa_mask": "masks",
+    "unpack_sequences": "packing",
 }
 
 __all__ = [
     "BatchPlan",
     "ClassBalanced",
+    "Collate",
+    "CollateError",
+    "Columns",
     "Dealt",
     "FixedSize",
     "LengthBuckets",
     "Loader",
     "LoaderReport",
+    "Packed",
     "PlanReport",
     "SampleError",
     "Sequential",
     "Shuffled",
     "Weighted",
     "WorkerDied",
+    "as_tuple",
+    "block_mask",
     "class_weights",
+    "first_fit_decreasing",
+    "from_jagged",
+    "mask_from_lengths",
+    "pack_sequences",
+    "pad",
     "padding_waste",
+    "pin_memory",
+    "rename",
+    "stack",
+    "stack_jagged",
+    "to_additive_mask",
+    "to_device",
+    "to_jagged",
+    "to_key_padding_mask",
+    "to_sdpa_mask",
+    "unpack_sequences",
 ]
 
 
