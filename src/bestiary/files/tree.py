@@ -1,32 +1,28 @@
-"""Class folders to names and labels; the class map, saved and loaded.
+"""Class folders to names and labels.
 
 Layout::
 
     root/cat/001.jpg        class_from="top": "cat"
     root/dog/old/17.PNG     "top": "dog", "path": "dog/old", "leaf": "old"
 
-Names come sorted by index of class, then folder, then file, by code point: the same on every file system. Classes are
-numbered in sorted order, and in natural order (2 before 10) where all are integers. Links are followed, and a linked
-file belongs to the folder in which the link lies.
+Names come sorted by class, then folder, then file, by code point: the same on every file system. Classes are numbered
+in sorted order, and in natural order (2 before 10) where all are integers. Links are followed, and a linked file belongs
+to the folder in which the link lies.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from operator import index as as_int
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bestiary.files.names import PackedNames
 
-_INTEGER = re.compile(r"-?[0-9]+")
 _SHOWN = 10
 _LEFT_OUT = {
     "hidden": "hidden files or folders are left out (hidden=True takes them)",
@@ -34,6 +30,15 @@ _LEFT_OUT = {
     "loops": "links are not followed, as they lead back to a folder above them",
     "stray": "files are left out, as they lie in no class folder",
 }
+_LABELS: dict[str, Callable[[str], str]] = {
+    "top": lambda folder: folder.partition("/")[0],
+    "path": lambda folder: folder,
+    "leaf": lambda folder: folder.rpartition("/")[2],
+}
+
+
+class _ClassIndex(dict[str, int]):
+    root: str = ""
 
 
 class ClassNames(list[str]):
@@ -50,10 +55,6 @@ class ClassNames(list[str]):
         index = _ClassIndex((name, at) for at, name in enumerate(self) if name)
         index.root = self.root
         return index
-
-
-class _ClassIndex(dict[str, int]):
-    root: str = ""
 
 
 class Tree(NamedTuple):
@@ -92,139 +93,128 @@ def scan_classes(
         OSError: root is missing, is no folder, or a folder in it cannot be read.
         ValueError: no class folders, class folders without files, or folders that are not in the class map.
     """
-    top = _existing(root)
-    endings = (extensions,) if isinstance(extensions, str) else tuple(sorted(extensions))
-    taken = "is accepted by accept=" if accept else f"ends in {', '.join(endings)} (any case)"
-    given = None if classes is None else _class_names(classes)
-    left_out: dict[str, list[str]] = defaultdict(list)
-    rows = _rows(_walk(top, endings, accept, hidden, left_out), class_from, left_out)
-    if given is None:
-        _check_found(rows, top, taken, allow_empty, left_out)
-        given = _number({row[0] for row in rows}, top)
-    else:
-        _check_known({row[0] for row in rows}, top, given)
-    index = given.class_to_idx
+    known = None
+    if classes is not None:
+        from bestiary.files.classmap import class_names
+
+        known = class_names(classes)
+    scan = _Scan(root, (extensions,) if isinstance(extensions, str) else tuple(sorted(extensions)), accept, hidden)
+    rows = scan.rows(class_from)
+    filled = {label for label, _, files in rows if files}
+    known = scan.number(rows, filled, allow_empty) if known is None else known
+    scan.check(rows, known, any_file=bool(filled) or allow_empty)
+    scan.tell()
+    index = known.class_to_idx
     rows = sorted((row for row in rows if row[2]), key=lambda row: (index[row[0]], row[1]))
-    if not rows and not allow_empty:
-        raise ValueError(
-            f"found no file in the class folders of {top} that {taken}; see the path, or give allow_empty=True"
-        )
-    _tell(top, left_out)
     labels = np.array([index[row[0]] for row in rows], np.int64)
     counts = np.array([row[2].count("\0") + 1 for row in rows], np.int64)
     names = PackedNames(f"{folder}/{name}" for _, folder, files in rows for name in files.split("\0"))
-    return Tree(given, names, np.repeat(labels, counts))
+    return Tree(known, names, np.repeat(labels, counts))
 
 
-def save_classes(path: str | os.PathLike[str], classes: object) -> None:
-    """Write the class map, in any form that ``scan_classes`` takes, as a JSON list of names by index.
+class _Scan:
+    """One pass over a root: what is taken, and what is left out and why."""
 
-    A reader of ``path`` sees the old file or the new one, never half of it.
-    """
-    text = json.dumps(list(_class_names(classes)), indent=0) + "\n"
-    draft = f"{os.fspath(path)}.{os.getpid()}.tmp"
-    with open(draft, "w", encoding="ascii") as file:
-        file.write(text)
-    os.replace(draft, path)
+    def __init__(
+        self, root: str | os.PathLike[str], endings: tuple[str, ...], accept: Callable[[str], bool] | None, hidden: bool
+    ) -> None:
+        self.top = os.path.expanduser(os.fspath(root))
+        self.endings, self.accept, self.hidden = endings, accept, hidden
+        self.taken = "is accepted by accept=" if accept else f"ends in {', '.join(endings)} (any case)"
+        self.left_out: dict[str, list[str]] = {kind: [] for kind in _LEFT_OUT}
 
+    def rows(self, class_from: str) -> list[tuple[str, str, str]]:
+        """List (class, folder, files joined by NUL) of each folder that is a class or belongs to one."""
+        label = _LABELS.get(class_from)
+        if label is None:
+            raise ValueError(f"class_from should be one of {_some(_LABELS)}, but is {class_from!r}")
+        rows = []
+        for folder, files, inner in self._walk():
+            if not folder:
+                self.left_out["stray"] += files
+            elif files or class_from == "top" or not inner:
+                rows.append((label(folder), folder, "\0".join(files)))
+        return rows
 
-def load_classes(path: str | os.PathLike[str]) -> ClassNames:
-    """Read a class map: a JSON list of names by index, or a JSON object of name to index.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it holds no class map.
-    """
-    with open(path, encoding="utf-8") as file:
-        try:
-            found = json.load(file)
-            if not isinstance(found, (list, dict)):
-                raise TypeError(f"it holds {found!r:.80}")
-            names = _class_names(found)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{path} should hold a JSON list of class names, as save_classes writes, but {error}"
-            ) from None
-    names.root = os.fspath(path)
-    return names
-
-
-def _class_names(given: Any) -> ClassNames:
-    """Bring a class map of any form to names by index."""
-    if isinstance(given, (str, os.PathLike)):
-        return load_classes(given)
-    inner = getattr(given, "classes", None)
-    listed = given if inner is None else inner
-    if isinstance(listed, Mapping):
-        names = _from_mapping(listed)
-    elif isinstance(listed, Iterable) and not isinstance(listed, (str, bytes)):
-        names = ClassNames(listed)
-    else:
-        raise TypeError(f"a class map is names, a mapping, a JSON file or has .classes, but got {type(given).__name__}")
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"class names should be str, but one is {name!r} ({type(name).__name__})")
-    if len(names.class_to_idx) < len(names) - names.count(""):
-        raise ValueError(
-            f"the class map names a class twice: {_some({name for name in names if names.count(name) > 1})}"
-        )
-    if not any(names):
-        raise ValueError("the class map is empty; it needs at least one class")
-    names.root = str(getattr(listed, "root", "") or getattr(given, "root", ""))
-    return names
-
-
-def _from_mapping(index: Mapping[str, Any]) -> ClassNames:
-    taken: dict[int, str] = {}
-    for name, value in index.items():
-        at = as_int(value)
-        if at < 0 or at in taken:
-            rest = f"as {taken[at]!r} has" if at in taken else "which is below 0"
-            raise ValueError(
-                f"the class map gives {name!r} the index {at}, {rest}; each class needs an index of its own"
+    def _walk(self) -> Iterator[tuple[str, list[str], bool]]:
+        """Yield each folder's path below top, its files in order, and whether it holds folders."""
+        if not os.path.isdir(self.top):
+            kind = NotADirectoryError if os.path.exists(self.top) else FileNotFoundError
+            raise kind(
+                f"{self.top} is {'no folder' if os.path.exists(self.top) else 'missing'}; expected a folder that holds one folder per class"
             )
-        taken[at] = name
-    return ClassNames(taken.get(at, "") for at in range(max(taken, default=-1) + 1))
+        waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
+        while waiting:
+            folder, above = waiting.pop()
+            status = os.stat(f"{self.top}/{folder}")
+            here = (status.st_dev, status.st_ino)
+            if here in above:
+                self.left_out["loops"].append(folder)
+                continue
+            below = f"{folder}/" if folder else ""
+            files, folders = self._choose(below)
+            yield folder, files, bool(folders)
+            waiting += [(below + name, (*above, here)) for name in folders]
 
-
-def _existing(root: str | os.PathLike[str]) -> str:
-    top = os.path.expanduser(os.fspath(root))
-    if not os.path.exists(top):
-        raise FileNotFoundError(f"found no folder {top}; expected a folder that holds one folder per class")
-    if not os.path.isdir(top):
-        raise NotADirectoryError(f"{top} is a file; expected a folder that holds one folder per class")
-    return top
-
-
-def _walk(
-    top: str,
-    endings: tuple[str, ...],
-    accept: Callable[[str], bool] | None,
-    hidden: bool,
-    left_out: dict[str, list[str]],
-) -> Iterator[tuple[str, list[str], bool]]:
-    """Yield each folder's path below top, its files in order, and whether it holds folders."""
-    waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
-    while waiting:
-        folder, above = waiting.pop()
-        path = f"{top}/{folder}" if folder else top
-        status = os.stat(path)
-        here = (status.st_dev, status.st_ino)
-        if here in above:
-            left_out["loops"].append(folder)
-            continue
-        below = f"{folder}/" if folder else ""
-        files, folders, odd = _read_folder(path)
-        if accept is None:
-            files = [name for name in files if name.lower().endswith(endings)]
-        if not hidden:
-            left_out["hidden"] += [below + name for name in (*files, *folders) if name[0] == "."]
+    def _choose(self, below: str) -> tuple[list[str], list[str]]:
+        """List the files to take, in order, and the folders to enter; note what is left out."""
+        files, folders, odd = _read_folder(f"{self.top}/{below}")
+        if self.accept is None:
+            files = [name for name in files if name.lower().endswith(self.endings)]
+        if not self.hidden:
+            self.left_out["hidden"] += [below + name for name in (*files, *folders) if name[0] == "."]
             files, folders, odd = ([name for name in kind if name[0] != "."] for kind in (files, folders, odd))
-        if accept is not None:
-            files = [name for name in files if accept(f"{path}/{name}")]
-        left_out["odd"] += [below + name for name in odd]
-        yield folder, sorted(files), bool(folders)
-        waiting += [(below + name, (*above, here)) for name in folders]
+        if self.accept is not None:
+            files = [name for name in files if self.accept(f"{self.top}/{below}{name}")]
+        self.left_out["odd"] += [below + name for name in odd]
+        return sorted(files), folders
+
+    def number(self, rows: list[tuple[str, str, str]], filled: set[str], allow_empty: bool) -> ClassNames:
+        """Number the classes found: sorted as text, or by value where all are integers."""
+        found, stray = {row[0] for row in rows}, self.left_out["stray"]
+        if not found:
+            there = f"{len(stray)} files directly in it ({_some(stray)})" if stray else "none in it"
+            raise ValueError(
+                f"{self.top} should hold one folder per class, but there are {there}; expected {self.top}/<class>/<file>"
+            )
+        if found - filled and not allow_empty:
+            aside = self.left_out["hidden"] + self.left_out["odd"]
+            raise ValueError(
+                f"{len(found - filled)} class folders in {self.top} hold no file that {self.taken}: {_some(found - filled)}"
+                f"{f' (left out: {_some(aside)})' if aside else ''}; remove them, or keep them by allow_empty=True"
+            )
+        whole = all(re.fullmatch("-?[0-9]+", name) for name in found)
+        names = ClassNames(sorted(found, key=lambda name: (int(name) if whole else 0, name)))
+        names.root = self.top
+        if whole and any(int(name) != at for at, name in enumerate(names)):
+            pairs = ", ".join([f"{name!r} -> {at}" for at, name in enumerate(names)][:_SHOWN])
+            warnings.warn(
+                f"bestiary: class folders in {self.top} are integers, but the index is another number: {pairs}"
+                f"{', ...' * (len(names) > _SHOWN)}; for index = name give the mapping, classes={{{names[0]!r}: {names[0]}, ...}}",
+                stacklevel=4,
+            )
+        return names
+
+    def check(self, rows: list[tuple[str, str, str]], known: ClassNames, any_file: bool) -> None:
+        """Refuse folders that the class map does not have, and a map without a single file."""
+        unknown = {row[0] for row in rows} - set(known)
+        if unknown:
+            source = f"the class map of {known.root}" if known.root else "the class map given by classes="
+            raise ValueError(
+                f"{len(unknown)} class folders in {self.top} are not in {source}: {_some(unknown)}; its {len(known)} classes "
+                f"are {_some(known)}. Remove or rename the folders, or use a class map that has them"
+            )
+        if not any_file:
+            raise ValueError(
+                f"no file in the class folders of {self.top} {self.taken}; see the path, or give allow_empty=True"
+            )
+
+    def tell(self) -> None:
+        """Name what was left out, once for each reason."""
+        for kind, names in self.left_out.items():
+            if names:
+                text = f"in {self.top} {len(names)} {_LEFT_OUT[kind]}: {_some(names)}"
+                warnings.warn(f"bestiary: {text}", stacklevel=4)
 
 
 def _read_folder(path: str) -> tuple[list[str], list[str], list[str]]:
@@ -245,80 +235,7 @@ def _read_folder(path: str) -> tuple[list[str], list[str], list[str]]:
     return files, folders, odd
 
 
-def _rows(
-    folders: Iterable[tuple[str, list[str], bool]], class_from: str, left_out: dict[str, list[str]]
-) -> list[tuple[str, str, str]]:
-    """List (class, folder, files joined by NUL) for each folder that is or belongs to a class."""
-    label = _LABELS.get(class_from)
-    if label is None:
-        raise ValueError(f"class_from should be one of {_some(_LABELS)}, but is {class_from!r}")
-    rows = []
-    for folder, files, inner in folders:
-        if not folder:
-            left_out["stray"] += files
-        elif files or class_from == "top" or not inner:
-            rows.append((label(folder), folder, "\0".join(files)))
-    return rows
-
-
-def _check_found(
-    rows: list[tuple[str, str, str]], top: str, taken: str, allow_empty: bool, left_out: dict[str, list[str]]
-) -> None:
-    if not rows:
-        stray = left_out["stray"]
-        found = f"{len(stray)} files directly in it ({_some(stray)})" if stray else "none"
-        raise ValueError(
-            f"{top} should hold one folder per class, but there are {found}; expected {top}/<class>/<file>"
-        )
-    empty = {row[0] for row in rows} - {row[0] for row in rows if row[2]}
-    if empty and not allow_empty:
-        aside = [*left_out["hidden"], *left_out["odd"]]
-        raise ValueError(
-            f"{len(empty)} class folders in {top} hold no file that {taken}: {_some(empty)}"
-            + (f" (left out as hidden or broken: {_some(aside)})" if aside else "")
-            + "; remove them, or give allow_empty=True to keep them as classes"
-        )
-
-
-def _number(found: set[str], top: str) -> ClassNames:
-    """Sort the classes; integers by value, and say so where the index is another number than the name."""
-    whole = all(_INTEGER.fullmatch(name) for name in found)
-    names = ClassNames(sorted(found, key=lambda name: (int(name) if whole else 0, name)))
-    names.root = top
-    if whole and any(int(name) != at for at, name in enumerate(names)):
-        pairs = ", ".join(f"{name!r} -> {at}" for at, name in enumerate(names[:_SHOWN])) + ", ..." * (
-            len(names) > _SHOWN
-        )
-        wish = f"classes={{{names[0]!r}: {names[0]}, ...}}"
-        text = f"the class folders in {top} are named with integers, but the index is another number: {pairs}"
-        warnings.warn(f"bestiary: {text}; for index = name give the mapping, {wish}", stacklevel=4)
-    return names
-
-
-def _check_known(found: set[str], top: str, known: ClassNames) -> None:
-    unknown = found - set(known)
-    if unknown:
-        source = f"the class map of {known.root}" if known.root else "the class map given by classes="
-        raise ValueError(
-            f"{len(unknown)} class folders in {top} are not in {source}: {_some(unknown)}; its {len(known)} classes are "
-            f"{_some(known)}. Remove or rename the folders, or use a class map that has them"
-        )
-
-
-def _tell(top: str, left_out: dict[str, list[str]]) -> None:
-    for kind, text in _LEFT_OUT.items():
-        if left_out[kind]:
-            warnings.warn(f"bestiary: in {top} {len(left_out[kind])} {text}: {_some(left_out[kind])}", stacklevel=4)
-
-
 def _some(names: Iterable[str]) -> str:
-    """Show names in order, ten at most; repr keeps names printable that are not valid UTF-8."""
+    """Show names in order, ten at most; repr keeps those printable that are not valid UTF-8."""
     shown = sorted(names)
     return ", ".join(map(repr, shown[:_SHOWN])) + (f", ... ({len(shown)} in all)" if len(shown) > _SHOWN else "")
-
-
-_LABELS: dict[str, Callable[[str], str]] = {
-    "top": lambda folder: folder.partition("/")[0],
-    "path": lambda folder: folder,
-    "leaf": lambda folder: folder.rpartition("/")[2],
-}
