@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from bestiary.keys import rank_and_world
 from bestiary.loading.arrays import IntArray, frozen, whole_number
+from bestiary.loading.occurrences import occurrences, times
 from bestiary.loading.samplers import Order, Sequential
 
 Ends: TypeAlias = Literal["trim", "pad", "exact"]
@@ -123,23 +124,28 @@ class BatchPlan:
         self.epoch = 0
         self._passes = 0
         self._kept: tuple[int, list[IntArray]] | None = None
+        self._counted: tuple[list[IntArray], list[IntArray] | None] | None = None
         self._counts: dict[int, int] = {}
 
     def batches(self, epoch: int) -> list[IntArray]:
         """Return all batches of an epoch, before any rank takes its share; the arrays are read-only."""
+        return list(self._all(epoch))
+
+    def _all(self, epoch: int) -> list[IntArray]:
+        """Return the list itself, kept until another epoch is asked for."""
         if self._kept is None or self._kept[0] != epoch:
             whole_number(epoch, "epoch", 0)
             made = self.grouping(self.order(self.seed, epoch), self.seed, epoch)
             self._kept = epoch, [_sealed(batch) for batch in made]
             self._counts[epoch] = len(made)
-        return list(self._kept[1])
+        return self._kept[1]
 
     def steps(self, epoch: int) -> int:
         """Return how many batches this rank gets in an epoch."""
         rank, world = rank_and_world(self.rank, self.world_size)
         if epoch not in self._counts:
-            self.batches(epoch)
-        return len(_share(self._counts[epoch], 0, rank, world, self.ends)[0])
+            self._all(epoch)
+        return len(_share(self._counts[epoch], 0, rank, world, self.ends))
 
     def __len__(self) -> int:
         return self.steps(self.epoch)
@@ -160,9 +166,21 @@ class BatchPlan:
         rank, world = rank_and_world(
             *((self.rank, self.world_size) if rank is None and world_size is None else (rank, world_size))
         )
-        batches = self.batches(epoch)
-        numbers, padded = _share(len(batches), whole_number(start, "start", 0), rank, world, self.ends)
-        return Dealt([batches[number] for number in numbers.tolist()], numbers, padded, None)
+        batches = self._all(epoch)
+        places = _share(len(batches), whole_number(start, "start", 0), rank, world, self.ends)
+        numbers = places % max(1, len(batches))
+        padded = places >= len(batches)
+        share = [batches[number] for number in numbers.tolist()]
+        return Dealt(share, numbers, padded, self._occurrences(batches, places))
+
+    def _occurrences(self, batches: list[IntArray], places: IntArray) -> list[IntArray] | None:
+        """Return the occurrences in a share; the repeats of padding count on from those that the epoch has."""
+        if self._counted is None or self._counted[0] is not batches:
+            self._counted = batches, occurrences(batches)
+        known = self._counted[1]
+        if known is None and not (places >= len(batches)).any():
+            return None
+        return [_occurrence(batches, known, place) for place in places.tolist()]
 
     def fingerprint(self) -> dict[str, int | str]:
         """Return what makes the batches what they are, as plain values: plans that differ here must not share a state."""
@@ -185,18 +203,27 @@ class BatchPlan:
             warnings.warn(f"{text} each pass, or let bestiary.loading.Loader count the epochs", stacklevel=3)
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_kept": None, "_counts": {}}
+        return self.__dict__ | {"_kept": None, "_counted": None, "_counts": {}}
 
 
-def _share(count: int, start: int, rank: int, world: int, ends: str) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Return the numbers of a rank's batches out of ``start`` to ``count``, and which of them are repeats."""
+def _share(count: int, start: int, rank: int, world: int, ends: str) -> IntArray:
+    """Return a rank's places in the list of ``count`` batches from ``start`` on; those past its end repeat its beginning.
+
+    Repeats begin with the epoch's first batch, wherever a pass starts, so that a resumed pass ends like an unbroken one.
+    """
     left = max(0, count - start)
     if ends == "trim":
         left -= left % world
     if ends == "pad":
         left += -left % world
-    places = np.arange(start + rank, start + left, world)
-    return places % count if count else places, places >= count
+    return np.arange(start + rank, start + left, world)
+
+
+def _occurrence(batches: list[IntArray], known: list[IntArray] | None, place: int) -> IntArray:
+    rounds, number = divmod(place, len(batches))
+    if known is None:
+        return np.full(len(batches[number]), rounds, dtype=np.int64)
+    return known[number] + rounds * times(batches, batches[number]) if rounds else known[number]
 
 
 def _sealed(batch: IntArray) -> IntArray:

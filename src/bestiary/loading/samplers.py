@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bestiary.keys import mix
 from bestiary.loading.arrays import IntArray, Values, digest, frozen, int_array, whole_number
+from bestiary.loading.chance import chance, permutation
 
 
 class Order(Protocol):
@@ -81,15 +81,11 @@ class Shuffled:
 
     def __call__(self, seed: int, epoch: int) -> IntArray:
         """Return a permutation of the indices, drawn with the key of (seed, epoch)."""
-        return frozen(chance("order", seed, epoch).permutation(self.items))
+        places = permutation(chance("order", seed, epoch), len(self))
+        return frozen(places if isinstance(self.items, int) else np.asarray(self.items)[places])
 
     def __repr__(self) -> str:
         return f"Shuffled({_short(self.items)})"
-
-
-def chance(purpose: str, seed: int, epoch: int) -> np.random.Generator:
-    """Return a generator for one purpose in one epoch: whoever asks again draws the same, and purposes share nothing."""
-    return np.random.Generator(np.random.PCG64(mix(purpose, seed, epoch)))
 
 
 def _count_or_indices(items: Any, who: str) -> int | IntArray:

@@ -1,0 +1,34 @@
+"""Chance for orders and batches: permutations and uniform numbers that are functions of a key.
+
+Made from the raw stream of a bit generator, which numpy promises to keep for good; it does not promise that for
+``Generator.permutation`` and its like, and a resume may happen under another numpy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bestiary.keys import mix
+from bestiary.loading.arrays import FloatArray, IntArray
+
+
+def chance(purpose: str, seed: int, epoch: int) -> np.random.PCG64:
+    """Return the bits for one purpose in one epoch: whoever asks again draws the same, and purposes share nothing."""
+    return np.random.PCG64(mix(purpose, seed, epoch))
+
+
+def permutation(bits: np.random.PCG64, count: int) -> IntArray:
+    """Return the numbers below ``count`` in random order, by sorting random keys that carry the numbers in their low bits.
+
+    >>> sorted(permutation(chance("doctest", 0, 0), 5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    width = np.uint64(max(1, count - 1).bit_length())
+    keys = (bits.random_raw(count) >> width << width) | np.arange(count, dtype=np.uint64)
+    keys.sort()
+    return (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
+
+
+def uniform(bits: np.random.PCG64, count: int) -> FloatArray:
+    """Return numbers between 0 and 1, neither of them included, float64 with 52 random bits each."""
+    return np.asarray(((bits.random_raw(count) >> np.uint64(12)) + 0.5) * 2.0**-52, dtype=np.float64)
