@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from types import ModuleType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,13 +23,6 @@ import numpy.typing as npt
 
 from bestiary.files.names import PackedNames
 
-_SHOWN = 10
-_LEFT_OUT = {
-    "hidden": "hidden files or folders are left out (hidden=True takes them)",
-    "odd": "broken links, pipes or devices are left out",
-    "loops": "links are not followed, as they lead back to a folder above them",
-    "stray": "files are left out, as they lie in no class folder",
-}
 _LABELS: dict[str, Callable[[str], str]] = {
     "top": lambda folder: folder.partition("/")[0],
     "path": lambda folder: folder,
@@ -100,9 +93,7 @@ def scan_classes(
         known = class_names(classes)
     scan = _Scan(root, (extensions,) if isinstance(extensions, str) else tuple(sorted(extensions)), accept, hidden)
     rows = scan.rows(class_from)
-    filled = {label for label, _, files in rows if files}
-    known = scan.number(rows, filled, allow_empty) if known is None else known
-    scan.check(rows, known, any_file=bool(filled) or allow_empty)
+    known = scan.number(rows, allow_empty) if known is None else scan.check(rows, known, allow_empty)
     scan.tell()
     index = known.class_to_idx
     rows = sorted((row for row in rows if row[2]), key=lambda row: (index[row[0]], row[1]))
@@ -121,28 +112,24 @@ class _Scan:
         self.top = os.path.expanduser(os.fspath(root))
         self.endings, self.accept, self.hidden = endings, accept, hidden
         self.taken = "is accepted by accept=" if accept else f"ends in {', '.join(endings)} (any case)"
-        self.left_out: dict[str, list[str]] = {kind: [] for kind in _LEFT_OUT}
+        self.left_out: dict[str, list[str]] = {"hidden": [], "odd": [], "loops": [], "stray": []}
 
     def rows(self, class_from: str) -> list[tuple[str, str, str]]:
         """List (class, folder, files joined by NUL) of each folder that is a class or belongs to one."""
-        label = _LABELS.get(class_from)
-        if label is None:
-            raise ValueError(f"class_from should be one of {_some(_LABELS)}, but is {class_from!r}")
+        if class_from not in _LABELS:
+            raise ValueError(f"class_from should be one of {', '.join(_LABELS)}, but is {class_from!r}")
+        if not os.path.isdir(self.top):
+            raise _remarks().no_folder(self.top)
         rows = []
         for folder, files, inner in self._walk():
             if not folder:
                 self.left_out["stray"] += files
             elif files or class_from == "top" or not inner:
-                rows.append((label(folder), folder, "\0".join(files)))
+                rows.append((_LABELS[class_from](folder), folder, "\0".join(files)))
         return rows
 
     def _walk(self) -> Iterator[tuple[str, list[str], bool]]:
         """Yield each folder's path below top, its files in order, and whether it holds folders."""
-        if not os.path.isdir(self.top):
-            kind = NotADirectoryError if os.path.exists(self.top) else FileNotFoundError
-            raise kind(
-                f"{self.top} is {'no folder' if os.path.exists(self.top) else 'missing'}; expected a folder that holds one folder per class"
-            )
         waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
         while waiting:
             folder, above = waiting.pop()
@@ -169,52 +156,34 @@ class _Scan:
         self.left_out["odd"] += [below + name for name in odd]
         return sorted(files), folders
 
-    def number(self, rows: list[tuple[str, str, str]], filled: set[str], allow_empty: bool) -> ClassNames:
+    def number(self, rows: list[tuple[str, str, str]], allow_empty: bool) -> ClassNames:
         """Number the classes found: sorted as text, or by value where all are integers."""
-        found, stray = {row[0] for row in rows}, self.left_out["stray"]
+        found = {row[0] for row in rows}
         if not found:
-            there = f"{len(stray)} files directly in it ({_some(stray)})" if stray else "none in it"
-            raise ValueError(
-                f"{self.top} should hold one folder per class, but there are {there}; expected {self.top}/<class>/<file>"
-            )
-        if found - filled and not allow_empty:
-            aside = self.left_out["hidden"] + self.left_out["odd"]
-            raise ValueError(
-                f"{len(found - filled)} class folders in {self.top} hold no file that {self.taken}: {_some(found - filled)}"
-                f"{f' (left out: {_some(aside)})' if aside else ''}; remove them, or keep them by allow_empty=True"
-            )
+            raise _remarks().no_class(self.top, self.taken, self.left_out["stray"])
+        empty = found - {row[0] for row in rows if row[2]}
+        if empty and not allow_empty:
+            raise _remarks().empty_classes(self.top, self.taken, empty, self.left_out["hidden"] + self.left_out["odd"])
         whole = all(re.fullmatch("-?[0-9]+", name) for name in found)
         names = ClassNames(sorted(found, key=lambda name: (int(name) if whole else 0, name)))
         names.root = self.top
         if whole and any(int(name) != at for at, name in enumerate(names)):
-            pairs = ", ".join([f"{name!r} -> {at}" for at, name in enumerate(names)][:_SHOWN])
-            warnings.warn(
-                f"bestiary: class folders in {self.top} are integers, but the index is another number: {pairs}"
-                f"{', ...' * (len(names) > _SHOWN)}; for index = name give the mapping, classes={{{names[0]!r}: {names[0]}, ...}}",
-                stacklevel=4,
-            )
+            _remarks().tell_numbers(self.top, names)
         return names
 
-    def check(self, rows: list[tuple[str, str, str]], known: ClassNames, any_file: bool) -> None:
-        """Refuse folders that the class map does not have, and a map without a single file."""
-        unknown = {row[0] for row in rows} - set(known)
+    def check(self, rows: list[tuple[str, str, str]], known: ClassNames, allow_empty: bool) -> ClassNames:
+        """Refuse folders that the class map does not have, and a root without a single file."""
+        unknown = {row[0] for row in rows}.difference(known)
         if unknown:
-            source = f"the class map of {known.root}" if known.root else "the class map given by classes="
-            raise ValueError(
-                f"{len(unknown)} class folders in {self.top} are not in {source}: {_some(unknown)}; its {len(known)} classes "
-                f"are {_some(known)}. Remove or rename the folders, or use a class map that has them"
-            )
-        if not any_file:
-            raise ValueError(
-                f"no file in the class folders of {self.top} {self.taken}; see the path, or give allow_empty=True"
-            )
+            raise _remarks().unknown_classes(self.top, unknown, known, known.root)
+        if not allow_empty and not any(row[2] for row in rows):
+            raise _remarks().no_file(self.top, self.taken)
+        return known
 
     def tell(self) -> None:
-        """Name what was left out, once for each reason."""
-        for kind, names in self.left_out.items():
-            if names:
-                text = f"in {self.top} {len(names)} {_LEFT_OUT[kind]}: {_some(names)}"
-                warnings.warn(f"bestiary: {text}", stacklevel=4)
+        """Name what was left out."""
+        if any(self.left_out.values()):
+            _remarks().tell_left_out(self.top, self.left_out)
 
 
 def _read_folder(path: str) -> tuple[list[str], list[str], list[str]]:
@@ -235,7 +204,7 @@ def _read_folder(path: str) -> tuple[list[str], list[str], list[str]]:
     return files, folders, odd
 
 
-def _some(names: Iterable[str]) -> str:
-    """Show names in order, ten at most; repr keeps those printable that are not valid UTF-8."""
-    shown = sorted(names)
-    return ", ".join(map(repr, shown[:_SHOWN])) + (f", ... ({len(shown)} in all)" if len(shown) > _SHOWN else "")
+def _remarks() -> ModuleType:
+    from bestiary.files import remarks
+
+    return remarks
