@@ -1,0 +1,205 @@
+"""What runs for a batch, in a worker or in the main process: seed, call the dataset, apply the error policy, collate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch.utils.data import get_worker_info
+
+from bestiary.keys import mix
+from bestiary.loading.collate import Collate, CollateError
+from bestiary.loading.errors import SampleError, describe, locate, sample_error
+from bestiary.loading.seeding import OwnGenerators, borrowed_generators, seed_all
+
+Policy = Literal["raise", "skip", "replace"]
+
+
+class Task(NamedTuple):
+    """A batch to make: plain integers, so that it is small in a queue and the same on every machine."""
+
+    epoch: int
+    number: int  # of the batch in the epoch's global list
+    indices: list[int]
+    occurrences: list[int] | None  # the n-th time that each index comes in the epoch; None: always 0
+    padded: bool  # a repeat that evens out the ranks
+    flagged: bool  # the batch carries `is_pad`
+    spares: list[int]  # where a good sample may be found if all of the batch are bad; empty: none needed
+
+
+class Fetched(NamedTuple):
+    """What comes back: a batch, or None where every sample was bad, or the error that ends the pass."""
+
+    batch: Any
+    samples: int
+    errors: list[SampleError]
+    failure: Exception | None
+    seconds: float
+
+
+class Fetch:
+    """``fetch[task]`` makes one batch; the same object serves the main process and, pickled, every worker."""
+
+    def __init__(
+        self, dataset: Any, collate: Callable[[Sequence[Any]], Any], seed: int, policy: Policy, threads: int | None
+    ) -> None:
+        self.dataset, self.collate, self.seed, self.policy, self.threads = dataset, collate, seed, policy, threads
+        self._own: tuple[int, OwnGenerators] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_own": None}
+
+    def __getitem__(self, task: Task) -> Fetched:
+        """Make the batch of a task; what the dataset or the collator raises is returned, not raised."""
+        start = time.perf_counter()
+        draws = getattr(self.dataset, "draws", True) is not False
+        collate_draws = not isinstance(self.collate, Collate)
+        with self._surroundings(task.epoch, draws or collate_draws):
+            errors: list[SampleError] = []
+            try:
+                samples, pads = self._samples(task, draws, errors)
+                batch = self._collate(samples, pads, task, collate_draws) if pads else None
+            except (SampleError, CollateError) as error:
+                return Fetched(None, 0, errors, error, time.perf_counter() - start)
+        return Fetched(batch, len(pads), errors, None, time.perf_counter() - start)
+
+    # -- samples
+
+    def _samples(self, task: Task, draws: bool, errors: list[SampleError]) -> tuple[Sequence[Any], list[bool]]:
+        """Return the samples that make up the batch and which of them are repeats; append to errors what is bad."""
+        many = None if draws else getattr(self.dataset, "__getitems__", None)
+        if many is not None:
+            try:
+                samples = many(task.indices)
+                if len(samples) == len(task.indices):
+                    return samples, [task.padded] * len(samples)
+            except Exception:  # noqa: BLE001, S110 - read again one by one: that finds the bad ones, and raises them
+                pass
+        read = [self._try(task, place, index, draws, errors) for place, index in enumerate(task.indices)]
+        good = [place for place, sample in enumerate(read) if sample is not None]
+        if len(good) == len(read):
+            return read, [task.padded] * len(read)
+        if not good or self.policy == "skip":
+            kept = [read[place] for place in good]
+            return (kept, [task.padded] * len(kept)) if good else self._rescue(task, draws, errors)
+        return self._replaced(task, read, good)
+
+    def _try(self, task: Task, place: int, index: int, draws: bool, errors: list[SampleError]) -> Any:
+        """Read one sample; None where it is bad and the policy lets the pass go on."""
+        if draws:
+            self._seed(mix(self.seed, task.epoch, index, task.occurrences[place] if task.occurrences else 0))
+        try:
+            sample = self.dataset[index]
+            if sample is None:
+                raise TypeError("the dataset returned None; raise an error for a bad sample instead")
+            return sample
+        except Exception as error:
+            found = sample_error(self.dataset, index, task.epoch, error)
+            if self.policy == "raise" or isinstance(error, (ImportError, MemoryError)):
+                raise found from error
+            errors.append(found)
+            return None
+
+    def _replaced(self, task: Task, read: list[Any], good: list[int]) -> tuple[list[Any], list[bool]]:
+        """Fill bad places with good samples of the same batch, in an order drawn by key, and flag them."""
+        order = sorted(good, key=lambda place: mix(self.seed, task.epoch, task.number, "replace", place))
+        bad = [place for place, sample in enumerate(read) if sample is None]
+        samples, pads = list(read), [task.padded] * len(read)
+        for turn, place in enumerate(bad):
+            samples[place], pads[place] = read[order[turn % len(order)]], True
+        return samples, pads
+
+    def _rescue(self, task: Task, draws: bool, errors: list[SampleError]) -> tuple[list[Any], list[bool]]:
+        """Stand in for a batch without one good sample, where other ranks or the policy count on its coming."""
+        tried: list[SampleError] = []
+        for index in task.spares:
+            sample = self._try(task._replace(occurrences=None), 0, index, draws, tried)
+            if sample is not None:
+                count = len(task.indices) if self.policy == "replace" else 1
+                return [sample] * count, [True] * count
+        if task.spares:
+            raise errors[-1]
+        return [], []
+
+    # -- batch
+
+    def _collate(self, samples: Sequence[Any], pads: list[bool], task: Task, draws: bool) -> Any:
+        mixed = task.flagged and len(set(pads)) > 1
+        try:
+            if draws:
+                self._seed(mix(self.seed, task.epoch, task.number, "collate"))
+            batch = self.collate(
+                [_flag(sample, pad) for sample, pad in zip(samples, pads, strict=True)] if mixed else samples
+            )
+            return (
+                batch
+                if mixed or not task.flagged
+                else _flag(batch, torch.full((_rows(batch),), pads[0], dtype=torch.bool))
+            )
+        except Exception as error:
+            raise CollateError(self._sentence(task, error)) from error
+
+    def _sentence(self, task: Task, error: Exception) -> str:
+        places = [
+            f"{index} ({where})" if (where := locate(self.dataset, index)) else str(index) for index in task.indices[:8]
+        ]
+        rest = f" and {len(task.indices) - 8} more" if len(task.indices) > 8 else ""
+        cause = str(error) if isinstance(error, CollateError) else describe(error)
+        return f"batch {task.number} of epoch {task.epoch} could not be collated: {cause}; its samples: {', '.join(places)}{rest}"
+
+    # -- surroundings
+
+    def _seed(self, key: int) -> None:
+        seed_all(key)
+        if self._own is not None:
+            self._own[1].seed(key)
+
+    @contextmanager
+    def _surroundings(self, epoch: int, draws: bool) -> Iterator[None]:
+        """Tensors are made on the CPU by one thread; in the main process nothing of the caller's is moved."""
+        if self._own is None or self._own[0] != epoch:  # a transform may have been set since the last pass
+            self._own = epoch, OwnGenerators(self.dataset, self.collate)
+        with ExitStack() as stack:
+            stack.enter_context(on_cpu())
+            if get_worker_info() is None:
+                stack.enter_context(_threads(self.threads))
+                if draws:
+                    stack.enter_context(borrowed_generators())
+                    stack.enter_context(self._own[1].borrowed())
+            yield
+
+
+def on_cpu() -> AbstractContextManager[object]:
+    """Make new tensors on the CPU, whatever the default device; costs nothing where that is the CPU already."""
+    return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Compute with as many threads as a worker has: sums over one thread and two differ in their last digits."""
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _flag(thing: Any, value: Any) -> Any:
+    if not isinstance(thing, dict):
+        raise CollateError(
+            f"repeated samples are flagged in a field is_pad, which needs dict samples, not {type(thing).__name__}; "
+            "let the dataset return dicts, or take ends='trim' or 'exact' and on_error='raise'"
+        )
+    return thing | {"is_pad": value}
+
+
+def _rows(batch: Any) -> int:
+    """Return B of a batch: the length of its first field."""
+    return len(next(iter(batch.values()))) if isinstance(batch, dict) and batch else 0

@@ -1,0 +1,191 @@
+"""Loader: batches of a map-style dataset, the same for any number of workers, and resumable at every batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from bestiary.keys import rank_and_world
+from bestiary.loading.arguments import check_choices, check_dataset, plan_of
+from bestiary.loading.batching import BatchPlan
+from bestiary.loading.collate import Collate
+from bestiary.loading.errors import SampleError
+from bestiary.loading.fetch import Fetch, Policy
+from bestiary.loading.passes import Pass
+from bestiary.loading.timing import LoaderReport, Stopwatch
+from bestiary.loading.workers import Crew
+
+
+class Loader:
+    """Iterate over the batches of a dataset, in the main process or in workers.
+
+    An iterable of its own around a private ``torch.utils.data.DataLoader``. It promises:
+
+    1. the same batches, bit for bit, for any number of workers, any start method, and after a resume;
+    2. chance keyed by (seed, epoch, index, occurrence), for torch's, numpy's and Python's global generators, and for
+       generators that the dataset or its transforms keep; the caller's own are left as they were;
+    3. every pass is the next epoch; ``set_epoch`` sets the next pass;
+    4. ``state_dict`` counts what the loop has received, and loads under other workers and ranks;
+    5. ``len(loader)`` is the number of batches that come: of the running pass, else of the next one;
+    6. a bad sample is an error that names it, or is skipped or replaced as ``on_error`` says, listed in ``errors``;
+    7. workers do not grow, and nothing is left behind after an error, a break, Ctrl-C or a kill.
+
+    Args:
+        dataset: anything with ``__len__`` and ``__getitem__(int)``; ``__getitems__``, ``locate`` and ``draws`` are used
+            where it has them.
+        batch_size: samples in a batch; 1 when neither it nor ``plan`` is given.
+        shuffle: a new order every epoch; False by default.
+        drop_last: leave out a last batch that is smaller.
+        plan: a ``BatchPlan``, instead of the three above and of ``seed``.
+        collate: samples to batch; ``Collate()`` by default.
+        seed: of the order and of every draw; 0 by default.
+        num_workers: processes that make batches; 0 makes them in this one.
+        on_error: "raise"; "skip" (a batch gets smaller); "replace" (by a good sample of the batch, flagged in ``is_pad``).
+        max_errors: bad samples in a pass on this rank before it stops: a count, or a share (a float below 1).
+        multiprocessing_context: "fork", "forkserver", "spawn", or a context; the platform's default when None.
+        persistent_workers: keep workers from one pass to the next.
+        prefetch_factor: batches that each worker makes ahead; 2 when None.
+        timeout: seconds to wait for a worker's batch before an error; 0 waits for ever.
+        pin_memory: page-locked batches; None does so where there is an accelerator.
+        threads: torch threads while a batch is made in this process; None leaves them.
+
+    Raises:
+        ValueError: arguments that exclude each other.
+        TypeError: a dataset without ``__len__`` and ``__getitem__``; an argument that cannot be sent to workers.
+
+    Example::
+
+        loader = Loader(train, batch_size=64, shuffle=True, num_workers=2)
+        for batch in loader:
+            step(batch["image"], batch["label"])
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int | None = None,
+        shuffle: bool | None = None,
+        drop_last: bool | None = None,
+        plan: BatchPlan | None = None,
+        collate: Callable[[Sequence[Any]], Any] | None = None,
+        seed: int | None = None,
+        num_workers: int = 0,
+        on_error: Policy = "raise",
+        max_errors: float | None = None,
+        multiprocessing_context: Any = None,
+        persistent_workers: bool = False,
+        prefetch_factor: int | None = None,
+        timeout: float = 0,
+        pin_memory: bool | None = None,
+        threads: int | None = 1,
+    ) -> None:
+        check_dataset(dataset)
+        self.dataset = dataset
+        self.plan = plan_of(len(dataset), plan, batch_size, shuffle, drop_last, seed)
+        self.batch_size = getattr(self.plan.grouping, "batch_size", None)
+        self.collate = Collate() if collate is None else collate
+        self.num_workers, self.on_error, self.max_errors = num_workers, on_error, max_errors
+        self.multiprocessing_context, self.pin_memory = multiprocessing_context, pin_memory
+        check_choices(num_workers, on_error, max_errors, persistent_workers, prefetch_factor, timeout, self.plan.ends)
+        self.epoch = 0
+        self.errors: list[SampleError] = []
+        self._start = 0  # global batch at which the next pass begins
+        self._run: Pass | None = None  # the pass that began last
+        self._tracked: Pass | None = None  # the same, while a state would speak of it
+        self._told: set[str] = set()
+        self._fetch = Fetch(dataset, self.collate, self.plan.seed, on_error, threads)
+        self._crew = None
+        if num_workers:
+            self._crew = Crew(
+                self._fetch,
+                num_workers,
+                context=multiprocessing_context,
+                persistent=persistent_workers,
+                prefetch_factor=prefetch_factor,
+                timeout=timeout,
+            )
+
+    # -- a pass
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass: the epoch ``self.epoch``, at its start or where a loaded state left it."""
+        run = Pass(self, self.epoch, self._start)
+        self._run = self._tracked = run
+        self.epoch, self._start = self.epoch + 1, 0
+        return run.batches()
+
+    def __len__(self) -> int:
+        """Return how many batches come on this rank: in the running pass, else in the next one."""
+        if self._run is not None and self._run.running:
+            return len(self._run.dealt.batches)
+        return len(self.plan.deal(self.epoch, self._start, *self._place()).batches)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that epoch, from its start."""
+        self.epoch, self._start, self._tracked = epoch, 0, None
+
+    def report(self) -> LoaderReport:
+        """Return figures of the pass that began last: samples a second, share of the time spent waiting."""
+        return self._run.watch.report() if self._run is not None else Stopwatch(self.epoch).report()
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place behind the last batch that the loop received, as plain values.
+
+        It holds the global number of the next batch, so that it loads under another number of workers or ranks. The end
+        of an epoch is the start of the next one.
+        """
+        run, epoch, position = self._tracked, self.epoch, self._start
+        if run is not None and not run.complete:
+            epoch, position = run.epoch, run.position
+        return {
+            "version": 1,
+            "epoch": epoch,
+            "batch": position,
+            "plan": self.plan.fingerprint(),
+            "errors": [error.as_dict() for error in self.errors],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next pass go on where the state was taken.
+
+        Raises:
+            ValueError: the state is not a loader's, or belongs to another plan; both are named.
+        """
+        if (
+            not isinstance(state, dict)
+            or state.get("version") != 1
+            or not {"epoch", "batch", "plan", "errors"} <= state.keys()
+        ):
+            found = sorted(state) if isinstance(state, dict) else type(state).__name__
+            raise ValueError(
+                f"this is not a state of Loader.state_dict: it should hold version, epoch, batch, plan and errors, found {found}"
+            )
+        ours = self.plan.fingerprint()
+        differ = [key for key in sorted({*ours, *state["plan"]}) if ours.get(key) != state["plan"].get(key)]
+        if differ:
+            told = "; ".join(f"{key}: state {state['plan'].get(key)!r}, loader {ours.get(key)!r}" for key in differ)
+            raise ValueError(f"the state belongs to another plan, so its place means nothing here: {told}")
+        self.epoch, self._start, self._run = int(state["epoch"]), int(state["batch"]), None
+        self._tracked = None
+        self.errors = [SampleError.from_dict(fields) for fields in state["errors"]]
+
+    # -- inside
+
+    def _place(self) -> tuple[int, int]:
+        return rank_and_world(self.plan.rank, self.plan.world_size)
+
+    def _tell(self, text: str) -> None:
+        """Give a notice once for this loader."""
+        if text not in self._told:
+            self._told.add(text)
+            warnings.warn(f"bestiary: {text}", stacklevel=4)
+
+    def _limit(self, samples: float) -> float:
+        """Return how many bad samples a pass of so many may have."""
+        if self.max_errors is None:
+            return float("inf")
+        return self.max_errors * samples if isinstance(self.max_errors, float) else self.max_errors

@@ -1,0 +1,40 @@
+"""What can be sent to a worker that is not forked, told before one starts."""
+
+from __future__ import annotations
+
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from bestiary.loading.errors import describe
+
+
+def check_sendable(context: Any, **arguments: object) -> None:
+    """Raise a TypeError that names the argument which cannot be sent to workers of a start method other than fork."""
+    for name, value in arguments.items():
+        problem = _unsendable(value)
+        if problem is not None:
+            inside = (
+                next((f"{name}.{part}" for part, held in vars(value).items() if _unsendable(held)), name)
+                if hasattr(value, "__dict__")
+                else name
+            )
+            raise TypeError(
+                f"{inside} cannot be sent to worker processes started by {context}: {describe(problem)}; "
+                "lambdas, local functions, open files and locks do not pickle: use a function or class of a module, "
+                "or num_workers=0"
+            )
+
+
+def _unsendable(value: object) -> Exception | None:
+    try:
+        ForkingPickler(_Nowhere()).dump(value)
+    except Exception as error:  # noqa: BLE001 - it is handed on as the answer
+        return error
+    return None
+
+
+class _Nowhere:
+    """A file that forgets: only whether the pickling works is of interest."""
+
+    def write(self, data: Any) -> int:
+        return len(data)

@@ -1,0 +1,157 @@
+"""Datasets that the loader's tests read; in a module of their own, so that spawned workers can import them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class Noisy:
+    """Sample i: its index, and a draw from each global generator."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        return {
+            "index": index,
+            "torch": torch.rand(3),
+            "numpy": int(np.random.randint(1 << 30)),
+            "python": random.random(),
+        }
+
+
+class KeepsGenerators(Noisy):
+    """Draws from generators of its own, which forked workers would share."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.rng = np.random.default_rng(5)
+        self.parts = [random.Random(1), torch.Generator().manual_seed(2), np.random.RandomState(3)]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        python, generator, state = self.parts
+        return {
+            "index": index,
+            "numpy": float(self.rng.random()),
+            "python": python.random(),  # type: ignore[union-attr]
+            "torch": torch.rand(2, generator=generator),  # type: ignore[arg-type, call-overload]
+            "state": float(state.random_sample()),  # type: ignore[union-attr]
+        }
+
+
+class Plain:
+    """Sample i is {"index": i}; it draws nothing and says so."""
+
+    draws = False
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"index": index}
+
+    def locate(self, index: int) -> str:
+        return f"row {index}.txt"
+
+
+class Faulty(Plain):
+    """Some samples raise."""
+
+    def __init__(self, size: int, bad: tuple[int, ...], error: Exception | None = None) -> None:
+        super().__init__(size)
+        self.bad, self.error = bad, error or OSError("image file is truncated")
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index in self.bad:
+            raise self.error
+        return super().__getitem__(index)
+
+
+class Batched(Faulty):
+    """Has ``__getitems__``, which fails as a whole where one sample is bad."""
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        return [self[index] for index in indices]
+
+
+class Dies(Plain):
+    """The worker that reads one of the samples is killed."""
+
+    def __init__(self, size: int, at: int, number: int = signal.SIGKILL) -> None:
+        super().__init__(size)
+        self.at, self.number = at, number
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == self.at:
+            time.sleep(0.3)
+            os.kill(os.getpid(), self.number)
+            time.sleep(60)
+        return super().__getitem__(index)
+
+
+class Slow(Plain):
+    """Every sample takes a while."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        super().__init__(size)
+        self.seconds = seconds
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        time.sleep(self.seconds)
+        return super().__getitem__(index) | {"pid": os.getpid()}
+
+
+class TwoArguments(Exception):
+    """An error that cannot be rebuilt from its text."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+class KeywordOnly(Exception):
+    """An error with a keyword-only argument."""
+
+    def __init__(self, *, name: str) -> None:
+        super().__init__(f"bad {name}")
+
+
+class HasMessage(Exception):
+    """An error with a class attribute that torch's rebuilding trips over."""
+
+    message = "class attribute"
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def doubling_collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Collate by hand, and draw: the draw is keyed by the batch."""
+    return {"index": torch.tensor([sample["index"] for sample in samples]), "mix": torch.rand(1)}
+
+
+def failing_collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Fail as a user's collate would."""
+    raise KeyError("no such field")
+
+
+def note(folder: str, rank: int, indices: torch.Tensor) -> None:
+    """Append the indices of a batch to the rank's file, a line a batch."""
+    with Path(folder, f"rank{rank}.txt").open("a") as file:
+        file.write(" ".join(map(str, indices.tolist())) + "\n")
