@@ -62,7 +62,8 @@ class Collate:
             raise ValueError(f"empty should be 'keep', 'drop' or 'error', but is {self.empty!r}")
         if self.pad_to_multiple is not None and self.pad_to_multiple < 1:
             raise ValueError(f"pad_to_multiple should be 1 or more, but is {self.pad_to_multiple!r}")
-        if self.pad is not None and not isinstance(self.pad, Mapping):
+        fills = self.pad if self.pad is not None else {}
+        if not isinstance(fills, Mapping) or not all(isinstance(fill, (int, float)) for fill in fills.values()):
             raise TypeError(f"pad should map fields to pad values, such as {{'tokens': 0}}, but is {self.pad!r}")
 
     def __call__(self, samples: Sequence[Any]) -> Any:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bestiary.loading.padding import filled
 from bestiary.loading.stacking import positions
 
 
@@ -48,11 +49,12 @@ def first_fit_decreasing(lengths: Sequence[int] | np.ndarray | Tensor, capacity:
     [[1, 2], [3, 0]]
     """
     sizes = np.asarray(lengths, dtype=np.int64)
-    bad = np.flatnonzero((sizes > capacity) | (sizes < 0))
+    if sizes.size and sizes.min() < 0:
+        raise ValueError(f"a length is negative: {int(sizes.min())} at {positions(np.flatnonzero(sizes < 0).tolist())}")
+    bad = np.flatnonzero(sizes > capacity)
     if bad.size:
-        longest = int(sizes[bad[0]])
         raise ValueError(
-            f"a sequence of length {longest} at {positions(bad.tolist())} does not fit into a row of capacity {capacity}; "
+            f"a sequence of length {int(sizes[bad[0]])} at {positions(bad.tolist())} does not fit into a row of capacity {capacity}; "
             "cut or filter it, or choose a larger capacity"
         )
     room = _Room(len(sizes), capacity)
@@ -105,12 +107,12 @@ def pack_sequences(values: Sequence[Tensor], capacity: int, fill: float = 0) -> 
     order = np.concatenate([np.array(row, dtype=np.int64) for row in rows])
     counts = lengths[order]
     ends = np.concatenate([[0], np.cumsum(counts)])
-    filled = np.array([lengths[row].sum() for row in rows])
-    mask = torch.from_numpy(np.arange(capacity) < filled[:, None]).to(device)
+    taken = np.array([lengths[row].sum() for row in rows])
+    mask = torch.from_numpy(np.arange(capacity) < taken[:, None]).to(device)
     flat = torch.cat([values[number] for number in order.tolist()])
 
     def laid_out(real: Tensor, rest: float) -> Tensor:
-        out = torch.full(mask.shape, rest, dtype=real.dtype, device=device)
+        out = filled(tuple(mask.shape), rest, mask, real.dtype, "")
         out[mask] = real.to(device)
         return out
 

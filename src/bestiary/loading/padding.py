@@ -21,6 +21,7 @@ from torch import Tensor
 from bestiary.loading.stacking import CollateError, as_array, field, found, from_array, kind_of, positions
 
 _BITS = {torch.bfloat16: torch.int16}  # what numpy cannot name is moved as integers of the same size
+_BITS |= {getattr(torch, name): torch.uint8 for name in dir(torch) if name.startswith("float8_")}
 _WHOLE = frozenset({torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.int64})
 _LONG_ROW = 16_384  # bytes; from here on a copy for each row is faster than one scatter
 
@@ -131,12 +132,12 @@ def pad_rows(
 ) -> tuple[Tensor, np.ndarray[Any, Any]]:
     """Pad tensors or arrays (..., T_i) to (B, ..., width); return the mask (B, width) too."""
     rows = _same_rows(values, lengths, fill, name)
-    short = int(lengths.sum()) * rows[0].element_size() < _LONG_ROW * len(rows)
-    if short and rows[0].device.type == "cpu":
+    size = rows[0].element_size() * rows[0].shape[:-1].numel()
+    if int(lengths.sum()) * size < _LONG_ROW * len(rows) and rows[0].device.type == "cpu":
         flat = torch.cat(rows, -1)
         if not flat.requires_grad:
             return pad_flat(flat, lengths, fill, width, name)
-    out = _filled((len(rows), *rows[0].shape[:-1], width), fill, rows[0], rows[0].dtype, name)
+    out = filled((len(rows), *rows[0].shape[:-1], width), fill, rows[0], rows[0].dtype, name)
     for place, row in enumerate(rows):
         out[place, ..., : row.shape[-1]] = row
     return out, real(lengths, width)
@@ -169,7 +170,7 @@ def pad_flat(
     """
     dtype = torch.int64 if ids and flat.dtype in _WHOLE else flat.dtype
     mask = real(lengths, width)
-    out = _filled((len(lengths), *flat.shape[:-1], width), fill, flat, dtype, name)
+    out = filled((len(lengths), *flat.shape[:-1], width), fill, flat, dtype, name)
     target, source = out, flat
     if dtype in _BITS:
         target, source = out.view(_BITS[dtype]), flat.view(_BITS[dtype])
@@ -190,7 +191,8 @@ def _alike(rows: list[Tensor], full: list[Tensor], fill: float) -> list[Tensor]:
     return [row if row.shape[-1] else nothing for row in rows]
 
 
-def _filled(shape: tuple[int, ...], fill: float, like: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+def filled(shape: tuple[int, ...], fill: float, like: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    """Return a tensor of pad values on the device of ``like``, or raise where the dtype cannot hold the value."""
     if not _fits(fill, dtype):
         raise CollateError(
             f"{field(name)} is {dtype} and cannot hold the pad value {fill!r}; choose a value that it can"

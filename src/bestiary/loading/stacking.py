@@ -67,8 +67,8 @@ def join(values: Sequence[Any], name: str = "", special: Special = NONE_SPECIAL)
 
 
 def field(name: str) -> str:
-    """Say which field is meant; the samples themselves have no name."""
-    return f"field {name!r}" if name else "the samples"
+    """Say which field is meant; the sample itself has no name."""
+    return f"field {name!r}" if name else "the sample"
 
 
 def kind_of(value: Any) -> str:
@@ -271,6 +271,9 @@ def _dataclass(values: Sequence[Any], name: str, special: Special) -> Any:
 @lru_cache
 def _way(kinds: frozenset[type]) -> Callable[[Any, str, Special], Any] | None:
     """Return the function that joins values of these types, or None."""
+    numpys = {kind for kind in kinds if issubclass(kind, np.number)}  # float64 is a float, too, but keeps its dtype
+    if numpys and any(issubclass(kind, (int, float)) for kind in kinds - numpys):
+        return None
     return next((how for types, how in _WAYS if all(issubclass(kind, types) for kind in kinds)), None)
 
 

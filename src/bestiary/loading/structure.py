@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from torch import Tensor
@@ -57,10 +59,10 @@ def _rebuild(value: Any, walk: Callable[[Any], Any], method: str, arguments: tup
             value, {part.name: walk(getattr(value, part.name)) for part in dataclasses.fields(value)}
         )
     held = [name for name, part in getattr(value, "__dict__", {}).items() if isinstance(part, Tensor)]
-    if held:
+    if held or (isinstance(value, (AbstractSet, deque)) and any(isinstance(part, Tensor) for part in value)):
         raise TypeError(
-            f"{type(value).__name__} holds tensors ({', '.join(held)}) but has no method '{method}'; "
-            "make it a dataclass or a named tuple, or give it one"
+            f"a {type(value).__name__} holds tensors but has no method '{method}'; "
+            "make it a list, a dict, a named tuple or a dataclass, or give it the method"
         )
     return value
 

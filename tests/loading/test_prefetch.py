@@ -1,0 +1,166 @@
+"""To the device: structure, types and sharing are kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass, field
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from bestiary.loading import pin_memory, to_device
+
+Pair = namedtuple("Pair", "left right")
+
+
+@dataclass(frozen=True)
+class Frozen:
+    image: Tensor
+    note: str
+    made: Tensor = field(init=False, default_factory=lambda: torch.zeros(1))
+
+
+@dataclass
+class Nested:
+    pair: Pair
+    inner: Frozen
+
+
+class Own:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def to(self, device: Any) -> Own:
+        return Own(self.x.to(device))
+
+
+class Changing(UserDict[str, Tensor]):
+    """Like the batches of transformers: ``to`` changes the object itself."""
+
+    def to(self, device: Any) -> Changing:
+        self.data = {name: value.to(device) for name, value in self.data.items()}
+        return self
+
+
+class TupleOf(tuple[Any, ...]):
+    pass
+
+
+class ListOf(list[Any]):
+    pass
+
+
+def test_case_f16_structure() -> None:
+    shared, values = torch.ones(2), np.ones(2)
+    batch: dict[str, Any] = {
+        "frozen": Frozen(shared, "a"),
+        "nested": Nested(Pair(shared, [torch.zeros(3), "b"]), Frozen(torch.ones(1), "c")),
+        "names": ["x", "y"],
+        "bytes": b"z",
+        "nothing": None,
+        "number": 3,
+        "deep": {"er": [(shared, None)]},
+        "array": values,
+    }
+    moved: Any = to_device(batch, "meta")
+    assert type(moved) is dict
+    assert list(moved) == list(batch)
+    frozen, nested = moved["frozen"], moved["nested"]
+    assert (type(frozen), type(nested), type(nested.pair), type(nested.inner)) == (Frozen, Nested, Pair, Frozen)
+    assert frozen.image is nested.pair.left is moved["deep"]["er"][0][0]
+    assert frozen.image.device.type == frozen.made.device.type == nested.inner.image.device.type == "meta"
+    assert nested.pair.right[0].device.type == "meta"
+    assert nested.pair.right[1] == "b"
+    assert [moved[name] for name in ("names", "bytes", "nothing", "number")] == [["x", "y"], b"z", None, 3]
+    assert moved["array"] is values
+    assert shared.device.type == batch["frozen"].image.device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.ones(2),
+        [torch.ones(2)],
+        (torch.ones(2), "a"),
+        Pair(torch.ones(2), 1),
+        TupleOf([torch.ones(2)]),
+        ListOf([torch.ones(2)]),
+        OrderedDict(x=torch.ones(2)),
+        defaultdict(lambda: torch.zeros(0), x=torch.ones(2)),
+        UserDict(x=torch.ones(2)),
+        Own(torch.ones(2)),
+        Changing(x=torch.ones(2)),
+        Frozen(torch.ones(2), "a"),
+        pack_sequence([torch.ones(2)]),
+    ],
+)
+def test_type_kept_and_original_left(batch: Any) -> None:
+    def tensors(value: Any) -> list[Tensor]:
+        if isinstance(value, Tensor):
+            return [value]
+        if isinstance(value, PackedSequence):
+            return [value.data]
+        parts = (
+            value.values()
+            if hasattr(value, "values")
+            else value
+            if isinstance(value, (list, tuple))
+            else vars(value).values()
+        )
+        return [part for part in parts if isinstance(part, Tensor)]
+
+    moved = to_device(batch, torch.device("meta"))
+    assert type(moved) is type(batch)
+    assert {part.device.type for part in tensors(moved)} == {"meta"}
+    assert {part.device.type for part in tensors(batch)} == {"cpu"}
+    assert all(torch.equal(one, two) for one, two in zip(tensors(to_device(batch, "cpu")), tensors(batch), strict=True))
+
+
+def test_more_of_the_kind() -> None:
+    ordered: Any = to_device(defaultdict(lambda: torch.zeros(0), x=torch.ones(1)), "meta")
+    assert ordered["y"].shape == (0,)
+    assert to_device(MappingProxyType({"x": torch.ones(1)}), "meta")["x"].device.type == "meta"
+    assert to_device(None, "meta") is None
+    assert to_device("text", "meta") == "text"
+    flag = SimpleNamespace(name="a")
+    assert to_device({"flag": flag, "set": {1, 2}}, "meta") == {"flag": flag, "set": {1, 2}}
+
+
+@pytest.mark.parametrize("holder", [SimpleNamespace(x=torch.ones(1)), deque([torch.ones(1)]), {torch.ones(1)}])
+def test_hidden_tensors_are_no_secret(holder: Any) -> None:
+    with pytest.raises(TypeError, match=f"{type(holder).__name__} holds tensors"):
+        to_device({"x": holder}, "meta")
+
+
+def test_grad_and_non_blocking() -> None:
+    x = torch.ones(2, requires_grad=True)
+    to_device([x], "cpu", non_blocking=True)[0].sum().backward()
+    assert x.grad is not None
+
+
+def test_case_f16_pinning_keeps_the_structure(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[int] = []
+
+    def fake(tensor: Tensor) -> Tensor:  # stands in for an accelerator's pinned memory
+        pinned.append(id(tensor))
+        return tensor.clone()
+
+    monkeypatch.setattr(Tensor, "pin_memory", fake)
+    shared = torch.ones(2)
+    batch = {
+        "pair": Pair(shared, None),
+        "frozen": Frozen(shared, "a"),
+        "names": ["x"],
+        "meta": torch.ones(1, device="meta"),
+    }
+    made: Any = pin_memory(batch)
+    assert made["pair"].left is made["frozen"].image
+    assert made["pair"].left is not shared
+    assert (type(made["pair"]), type(made["frozen"]), made["names"]) == (Pair, Frozen, ["x"])
+    assert pinned.count(id(shared)) == 1
+    assert id(batch["meta"]) not in pinned
