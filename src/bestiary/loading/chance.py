@@ -29,6 +29,17 @@ def permutation(bits: np.random.PCG64, count: int) -> IntArray:
     return (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
 
 
+def mixed(bits: np.random.PCG64, items: IntArray) -> IntArray:
+    """Return items (N,) in another order: single ones up to 32,768 of them, short blocks beyond.
+
+    For what is sorted into many buckets afterwards: in each, hardly two items of a block remain. Ten times faster.
+    """
+    block = 1 + (len(items) >> 15)
+    whole = len(items) // block * block
+    rows = items[:whole].reshape(-1, block)[permutation(bits, whole // block)]
+    return np.concatenate([items[whole:], rows.ravel()])
+
+
 def uniform(bits: np.random.PCG64, count: int) -> FloatArray:
     """Return numbers between 0 and 1, neither of them included, float64 with 52 random bits each."""
     return np.asarray(((bits.random_raw(count) >> np.uint64(12)) + 0.5) * 2.0**-52, dtype=np.float64)

@@ -76,7 +76,7 @@ class ClassBalanced:
         TypeError, ValueError: ``labels`` is no flat list of integers or names, or ``power`` is not finite.
 
     >>> order = ClassBalanced([0] * 90 + [1] * 10, num_samples=10_000)
-    >>> 4_800 < np.count_nonzero(order(seed=0, epoch=0) >= 90) < 5_200
+    >>> 4_800 < (order(seed=0, epoch=0) >= 90).sum().item() < 5_200
     True
     """
 
@@ -131,7 +131,7 @@ def draw_with(weights: FloatArray, count: int, seed: int, epoch: int) -> IntArra
     sums = np.cumsum(weights / weights.max())
     places = np.searchsorted(sums, uniform(chance("draw", seed, epoch), count) * sums[-1], side="right")
     last = len(weights) - 1 - int(np.argmax(weights[::-1] > 0))
-    return np.minimum(places, last).astype(np.int64)
+    return np.asarray(np.minimum(places, last), dtype=np.int64)
 
 
 def draw_without(weights: FloatArray, count: int, seed: int, epoch: int) -> IntArray:

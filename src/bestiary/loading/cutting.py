@@ -1,0 +1,133 @@
+"""Where buckets end and batches begin: arithmetic on ranks and costs, for a whole epoch at once."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from bestiary.loading.arrays import IntArray
+from bestiary.loading.chance import permutation
+from bestiary.loading.lengths import Numbers
+
+RUN = 8  # batches of one bucket in a row: eight ranks were busy half the time without
+FEWEST = 4  # batches in a bucket, in the smallest sets
+MOST_BUCKETS = 254  # one more holds what is left over; a byte tells them apart
+
+
+class Layout(NamedTuple):
+    """How N items, sorted into buckets, become batches.
+
+    Attributes:
+        borders: int64, where each bucket ends; the last is N.
+        bounds: int64 (batches + 1,), where batches begin and end.
+        sequence: int64, the batches in the order in which they come.
+        run: so many of these in a row belong to one bucket.
+    """
+
+    borders: IntArray
+    bounds: IntArray
+    sequence: IntArray
+    run: int
+
+
+def batches_in_bucket(batches: float) -> int:
+    """Return a power of two near the root of the number of batches, so that there are about as many buckets.
+
+    >>> batches_in_bucket(3), batches_in_bucket(100), batches_in_bucket(25_000)
+    (4, 8, 128)
+    """
+    size = FEWEST
+    while (2 * size) ** 2 <= batches or size * MOST_BUCKETS < batches:
+        size *= 2
+    return size
+
+
+def by_count(items: int, batch_size: int, drop_last: bool, bits: np.random.PCG64) -> Layout:
+    """Lay out batches of one size; buckets end where batches do, so that only one batch in all is smaller.
+
+    What does not fill a run of batches is a bucket by itself, at a place by length that changes every epoch; its batches
+    come last, the smaller one at the very end: no length is the one that a drop or a trim always hits.
+    """
+    width = batches_in_bucket(items / batch_size)
+    run = min(RUN, width)
+    rest = items % (run * batch_size)
+    sizes = _split(items - rest, width * batch_size)
+    place = int(bits.random_raw() % (len(sizes) + 1))
+    sizes[place:place] = [rest] if rest else []
+    borders = np.cumsum(np.array(sizes, dtype=np.int64))
+    begins = [range(stop - size, stop, batch_size) for size, stop in zip(sizes, borders.tolist(), strict=True)]
+    bounds = np.array([*chain.from_iterable(begins), items], dtype=np.int64)
+    before, late = sum(sizes[:place]) // batch_size, -(-rest // batch_size)
+    numbers = np.arange(len(bounds) - 1)
+    body = np.delete(numbers, np.s_[before : before + late]).reshape(-1, run)
+    full = before + permutation(bits, rest // batch_size)
+    short = numbers[before + late - 1 : before + late] if rest % batch_size and not drop_last else numbers[:0]
+    return Layout(borders, bounds, np.concatenate([body[permutation(bits, len(body))].ravel(), full, short]), run)
+
+
+def cost_borders(counts: IntArray, tops: Numbers, cap: float) -> IntArray:
+    """Return the ranks at which buckets of equal cost end, for draws that count so many in each bin and cost up to ``tops``."""
+    spent = np.cumsum(counts * tops.astype(np.float64))
+    items = np.cumsum(counts)
+    batches = spent[-1] / cap
+    buckets = max(1, min(MOST_BUCKETS, int(batches / batches_in_bucket(batches))))
+    targets = spent[-1] * np.arange(1, buckets) / buckets
+    inner = np.interp(targets, np.append(0.0, spent), np.append(0, items)).astype(np.int64)
+    borders = np.unique(np.append(inner, items[-1]))
+    return borders[borders > 0]
+
+
+def by_padded(borders: IntArray, tops: Numbers, cap: float) -> IntArray:
+    """Return the bounds of batches whose items times their bucket's top cost stay within the cap, each bucket cut evenly."""
+    bounds = [0]
+    for start, stop, top in zip([0, *borders.tolist()], borders.tolist(), tops.tolist(), strict=False):
+        most = stop - start if top <= 0 else max(1, int(min(cap / top, stop - start)))
+        most -= most > 1 and most * top > cap  # the division may have rounded up
+        parts = -(-(stop - start) // most)
+        bounds += [start + (stop - start) * part // parts for part in range(1, parts + 1)]
+    return np.array(bounds, dtype=np.int64)
+
+
+def by_total(borders: IntArray, costs: Numbers, cap: float) -> IntArray:
+    """Return the bounds of batches whose costs (N,) sum to at most the cap, each as full as its bucket's sequence allows.
+
+    Costs become whole numbers, rounded up, since a running sum of floats would let a batch slip over the cap. All buckets
+    are walked at once, a batch of each at a time.
+    """
+    scale = 2.0 ** (61 - np.ceil(np.log2(max(cap, 1e-300))) - len(costs).bit_length())
+    if costs.dtype.kind == "i" and scale >= 1:
+        scale = 1.0
+    units = np.ceil(costs * scale).astype(np.int64)
+    spent = np.concatenate([[0], np.cumsum(units)])
+    most = int(np.floor(cap * scale))
+    stops = borders
+    begins = np.concatenate([[0], borders[:-1]])
+    bounds = [begins]
+    while len(begins):
+        ends = np.searchsorted(spent, spent[begins] + most, side="right") - 1
+        ends = np.minimum(np.maximum(ends, begins + 1), stops)
+        begins, stops = ends[ends < stops], stops[ends < stops]
+        bounds.append(begins)
+    return np.sort(np.concatenate([*bounds, borders[-1:]]))
+
+
+def forward(sequence: IntArray, first: int, run: int) -> IntArray:
+    """Return a sequence of batches in which number ``first`` comes first, and its run with it where that is a whole one.
+
+    >>> forward(np.array([3, 2, 0, 1, 4]), 1, run=2).tolist(), forward(np.array([3, 2, 0, 1, 4]), 4, run=2).tolist()
+    ([1, 0, 3, 2, 4], [4, 2, 0, 1, 3])
+    """
+    moved = sequence.copy()
+    place = int(np.argmax(moved == first))
+    block = place // run * run
+    if block + run <= len(moved):
+        moved[:run], moved[block : block + run] = sequence[block : block + run], sequence[:run]
+        place -= block
+    moved[[0, place]] = moved[[place, 0]]
+    return moved
+
+
+def _split(items: int, size: int) -> list[int]:
+    return [min(size, items - start) for start in range(0, items, size)]
