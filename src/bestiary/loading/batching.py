@@ -136,7 +136,7 @@ class BatchPlan:
         if self._kept is None or self._kept[0] != epoch:
             whole_number(epoch, "epoch", 0)
             made = self.grouping(self.order(self.seed, epoch), self.seed, epoch)
-            self._kept = epoch, [_sealed(batch) for batch in made]
+            self._kept = epoch, _sealed(made)
             self._counts[epoch] = len(made)
         return self._kept[1]
 
@@ -226,10 +226,12 @@ def _occurrence(batches: list[IntArray], known: list[IntArray] | None, place: in
     return known[number] + rounds * times(batches, batches[number]) if rounds else known[number]
 
 
-def _sealed(batch: IntArray) -> IntArray:
-    """Return a batch that nobody can write into; one of a grouping of the caller's own is copied."""
-    ready = isinstance(batch, np.ndarray) and batch.dtype == np.int64 and not batch.flags.writeable
-    return batch if ready else frozen(np.array(batch, dtype=np.int64))
+def _sealed(batches: list[IntArray]) -> list[IntArray]:
+    """Return batches that nobody can write into; those of a grouping of the caller's own are copied."""
+    if all(type(batch) is np.ndarray and not batch.flags.writeable for batch in batches):
+        if {batch.dtype for batch in batches[:1]} <= {np.dtype(np.int64)}:
+            return batches
+    return [frozen(np.array(batch, dtype=np.int64)) for batch in batches]
 
 
 def _text(part: object) -> str:

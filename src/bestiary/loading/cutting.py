@@ -81,13 +81,13 @@ def cost_borders(counts: IntArray, tops: Numbers, cap: float) -> IntArray:
 
 def by_padded(borders: IntArray, tops: Numbers, cap: float) -> IntArray:
     """Return the bounds of batches whose items times their bucket's top cost stay within the cap, each bucket cut evenly."""
-    bounds = [0]
-    for start, stop, top in zip([0, *borders.tolist()], borders.tolist(), tops.tolist(), strict=False):
-        most = stop - start if top <= 0 else max(1, int(min(cap / top, stop - start)))
-        most -= most > 1 and most * top > cap  # the division may have rounded up
-        parts = -(-(stop - start) // most)
-        bounds += [start + (stop - start) * part // parts for part in range(1, parts + 1)]
-    return np.array(bounds, dtype=np.int64)
+    sizes = np.diff(borders, prepend=0)
+    most = np.clip(cap / np.where(tops > 0, tops, cap / np.maximum(sizes, 1)), 1, np.maximum(sizes, 1)).astype(np.int64)
+    most -= (most > 1) & (most * tops > cap)  # the division may have rounded up
+    parts = -(-sizes // most)
+    bucket = np.repeat(np.arange(len(parts)), parts)
+    part = np.arange(len(bucket)) - np.repeat(np.cumsum(parts) - parts, parts)
+    return np.append((borders - sizes)[bucket] + sizes[bucket] * part // parts[bucket], borders[-1:])
 
 
 def by_total(borders: IntArray, costs: Numbers, cap: float) -> IntArray:

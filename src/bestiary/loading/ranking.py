@@ -16,6 +16,7 @@ from bestiary.loading.arrays import IntArray
 from bestiary.loading.lengths import Numbers
 
 BINS = 65_536  # what an uint16 can tell apart
+SPLIT = 255  # stands for a bin that is no single bucket's
 
 
 class Ranking(NamedTuple):
@@ -70,13 +71,16 @@ def bucket_of(codes: npt.NDArray[np.uint16], counts: IntArray, borders: IntArray
     """
     stops = np.cumsum(counts)
     starts = stops - counts
-    first = np.searchsorted(borders, starts, side="right")
-    split = (np.searchsorted(borders, stops - 1, side="right") != first) & (counts > 0)
-    buckets = np.minimum(first, 255).astype(np.uint8)[codes]
-    rows = np.flatnonzero(split[codes])
+    inner = borders[:-1]
+    hit = np.searchsorted(stops, inner, side="right")  # the bin that holds the first rank past each border
+    inside = starts[hit] < inner
+    bucket = np.cumsum(np.bincount(hit + inside, minlength=len(counts)))[: len(counts)]
+    split = np.unique(hit[inside])
+    bucket[split] = SPLIT
+    buckets = bucket.astype(np.uint8)[codes]
+    rows = np.flatnonzero(buckets == SPLIT)
     rows = rows[np.argsort(codes[rows], kind="stable")]
-    in_split = np.where(split, counts, 0)
-    ranks = np.arange(len(rows)) + (starts - (np.cumsum(in_split) - in_split))[codes[rows]]
+    ranks = np.concatenate([np.arange(starts[code], stops[code]) for code in split.tolist()] or [rows])
     buckets[rows] = np.searchsorted(borders, ranks, side="right")
     return buckets
 
