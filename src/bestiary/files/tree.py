@@ -99,8 +99,7 @@ def scan_classes(
     rows = sorted((row for row in rows if row[2]), key=lambda row: (index[row[0]], row[1]))
     labels = np.array([index[row[0]] for row in rows], np.int64)
     counts = np.array([row[2].count("\0") + 1 for row in rows], np.int64)
-    names = PackedNames(f"{folder}/{name}" for _, folder, files in rows for name in files.split("\0"))
-    return Tree(known, names, np.repeat(labels, counts))
+    return Tree(known, PackedNames(_names(rows)), np.repeat(labels, counts))
 
 
 class _Scan:
@@ -202,6 +201,15 @@ def _read_folder(path: str) -> tuple[list[str], list[str], list[str]]:
             except OSError:  # a link to itself, or into a place that may not be entered
                 odd.append(entry.name)
     return files, folders, odd
+
+
+def _names(rows: list[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield the names below top and empty the list meanwhile, so that no folder is held twice."""
+    rows.reverse()
+    while rows:
+        _, folder, files = rows.pop()
+        for name in files.split("\0"):
+            yield f"{folder}/{name}"
 
 
 def _remarks() -> ModuleType:
