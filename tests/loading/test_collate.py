@@ -123,6 +123,7 @@ def test_read_only_and_reversed_arrays() -> None:
     ("samples", "words"),
     [
         ([{"y": 2**63}, {"y": 1}], ["'y'", "position 0", "9223372036854775808", "int64"]),
+        ([{"y": 1}, {"y": -(10**400)}], ["'y'", "position 1", "int64"]),
         ([{"y": 1.0}, {"y": 1e300}], ["'y'", "position 1", "1e+300", "float32"]),
         ([{"y": 1}, {"x": 1}], ["'y'", "missing", "position 1"]),
         ([{"y": 1}, {"y": 1}, {"y": 1, "x": 1}], ["'x'", "missing", "positions 0, 1"]),

@@ -88,6 +88,15 @@ def test_empty_rows_leave_the_dtype(nothing: Any) -> None:
     assert batch["ids_mask"].tolist() == [[False], [True]]
 
 
+def test_rows_of_other_kinds() -> None:
+    samples: list[Any] = [{"a": (1, 2), "b": [[1, 2], [3, 4]], "c": [1]}, {"a": (), "b": [[5], [6]], "c": [0.5, 2]}]
+    batch = Collate(pad={"a": 0, "b": 0, "c": 0})(samples)
+    assert batch["a"].tolist() == [[1, 2], [0, 0]]
+    assert batch["b"].tolist() == [[[1, 2], [3, 4]], [[5, 0], [6, 0]]]
+    assert batch["b_length"].tolist() == [2, 1]
+    assert (batch["c"].dtype, batch["c"].tolist()) == (torch.float32, [[1, 0], [0.5, 2]])
+
+
 def test_only_empty_rows() -> None:
     batch = Collate(pad={"a": 0, "b": 0.5, "c": 0})([{"a": [], "b": [], "c": torch.zeros(2, 0)}] * 2)
     assert (batch["a"].shape, batch["a"].dtype) == ((2, 0), torch.int64)
@@ -125,7 +134,11 @@ def test_nested_and_dotted_fields() -> None:
         ([{"ids": "ab"}], ["'ids'", "str"]),
         ([{"ids": torch.zeros(2, 3)}, {"ids": torch.zeros(1, 3)}], ["'ids'", "(2, 3)", "(1, 3)", "position 1"]),
         ([{"ids": torch.zeros(2)}, {"ids": torch.zeros(3).long()}], ["'ids'", "float32", "int64"]),
-        ([{"ids": [1, 2**70]}], ["'ids'", "int64", str(2**70)]),
+        ([{"ids": [1, 2]}, {"ids": [1, 2**70]}], ["'ids'", "int64", str(2**70), "position 1"]),
+        ([{"ids": [1, 2]}, {"ids": [10**400, 0.5]}], ["'ids'", "float32", "position 1"]),
+        ([{"ids": [1, 2]}, {"ids": [True]}], ["'ids'", "int at position 0", "bool at position 1"]),
+        ([{"ids": ["a"]}, {"ids": [1]}], ["'ids'", "str at position 0", "int at position 1"]),
+        ([{"ids": [[1, 2], [3]]}], ["'ids'", "length 2", "length 1"]),
     ],
 )
 def test_errors(samples: list[Any], words: list[str]) -> None:

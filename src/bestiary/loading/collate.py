@@ -26,8 +26,9 @@ from bestiary.loading.columns import (
     plain_column,
     take,
 )
+from bestiary.loading.faults import CollateError, check_new, field, kind_of, positions
 from bestiary.loading.padding import pad, padded_field, row_lengths
-from bestiary.loading.stacking import CollateError, check_new, field, join, kind_of, positions, stack
+from bestiary.loading.stacking import join, stack
 
 __all__ = ["Collate", "CollateError", "Columns", "pad", "stack"]
 

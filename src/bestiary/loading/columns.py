@@ -18,8 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bestiary.loading.converting import from_array
+from bestiary.loading.faults import HOW_TO_PAD, CollateError, field, found, kind_of
 from bestiary.loading.padding import mask_fields, pad_flat, padded_field, row_lengths, width_of
-from bestiary.loading.stacking import HOW_TO_PAD, CollateError, field, found, from_array, join, kind_of
+from bestiary.loading.stacking import join
 
 
 @runtime_checkable

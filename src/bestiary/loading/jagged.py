@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from bestiary.loading.faults import CollateError
 from bestiary.loading.padding import mask_from_lengths
-from bestiary.loading.stacking import CollateError
 
 
 def stack_jagged(values: Sequence[Tensor]) -> Tensor:

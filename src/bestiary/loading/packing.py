@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bestiary.loading.faults import positions
 from bestiary.loading.padding import filled
-from bestiary.loading.stacking import positions
 
 
 class Packed(NamedTuple):
@@ -112,6 +112,7 @@ def pack_sequences(values: Sequence[Tensor], capacity: int, fill: float = 0) -> 
     flat = torch.cat([values[number] for number in order.tolist()])
 
     def laid_out(real: Tensor, rest: float) -> Tensor:
+        """Put what stands at the real positions, in order, into rows."""
         out = filled(tuple(mask.shape), rest, mask, real.dtype, "")
         out[mask] = real.to(device)
         return out

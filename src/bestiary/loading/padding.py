@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bestiary.loading.stacking import CollateError, as_array, field, found, from_array, kind_of, positions
+from bestiary.loading.converting import as_array, from_array
+from bestiary.loading.faults import CollateError, field, found, kind_of, positions
 
 _BITS = {torch.bfloat16: torch.int16}  # what numpy cannot name is moved as integers of the same size
 _BITS |= {getattr(torch, name): torch.uint8 for name in dir(torch) if name.startswith("float8_")}
@@ -79,14 +80,28 @@ def padding_waste(batch: Mapping[str, Any] | Tensor | np.ndarray[Any, Any] | Seq
 
 def padded_field(key: str, values: Sequence[Any], name: str, *, fill: float, multiple: int | None) -> dict[str, Any]:
     """Return the three fields that a padded one becomes, from B tensors, arrays or lists of numbers."""
+    kinds = set(map(type, values))
+    if tuple in kinds:
+        values = [list(row) if type(row) is tuple else row for row in values]
+    if kinds <= {list, tuple}:
+        return _padded_lists(key, values, name, fill=fill, multiple=multiple)
     lengths = row_lengths(values, name)
-    width = width_of(lengths, multiple)
-    if all(type(row) is list for row in values):
-        flat = as_array([number for row in values for number in row], name)
-        flat = flat if flat.size else flat.astype(np.int64 if float(fill).is_integer() else np.float32)
-        padded, mask = pad_flat(torch.from_numpy(flat), lengths, fill, width, name)
-    else:
-        padded, mask = pad_rows(values, lengths, fill, width, name)
+    padded, mask = pad_rows(values, lengths, fill, width_of(lengths, multiple), name)
+    return {key: padded, **mask_fields(key, mask, lengths)}
+
+
+def _padded_lists(
+    key: str, rows: Sequence[list[Any]], name: str, *, fill: float, multiple: int | None
+) -> dict[str, Any]:
+    """Do the same for lists of numbers: their dtype is settled by all rows together."""
+    numbers = [number for row in rows for number in row]
+    if list in set(map(type, numbers)):  # several axes
+        arrays = [as_array(row, name) for row in rows]
+        return padded_field(key, arrays, name, fill=fill, multiple=multiple)
+    flat = as_array(numbers, name, shown=rows)
+    flat = flat if flat.size else flat.astype(np.int64 if float(fill).is_integer() else np.float32)
+    lengths = row_lengths(rows, name)
+    padded, mask = pad_flat(torch.from_numpy(flat), lengths, fill, width_of(lengths, multiple), name)
     return {key: padded, **mask_fields(key, mask, lengths)}
 
 
@@ -115,12 +130,16 @@ def row_lengths(values: Sequence[Any], name: str) -> np.ndarray[Any, Any]:
         CollateError: a row is no tensor, array or list, or is a single number.
     """
     try:
-        flat = {1 if type(row) is list else row.ndim for row in values} == {1}
+        flat = {1 if type(row) in (list, tuple) else row.ndim for row in values} == {1}
         lengths = list(map(len, values)) if flat else [row.shape[-1] for row in values]  # len takes half the time
         return np.array(lengths, dtype=np.int64)
     except (AttributeError, IndexError):
         pass
-    axes = [place for place, row in enumerate(values) if not isinstance(row, list) and not getattr(row, "shape", ())]
+    axes = [
+        place
+        for place, row in enumerate(values)
+        if not isinstance(row, (list, tuple)) and not getattr(row, "shape", ())
+    ]
     kinds = ", ".join(dict.fromkeys(kind_of(values[place]) for place in axes))
     raise CollateError(
         f"{field(name)} is to be padded but has no axis at {positions(axes)} ({kinds}); give tensors (..., T), or do not pad it"

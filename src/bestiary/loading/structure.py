@@ -22,6 +22,7 @@ def map_tensors(batch: Any, change: Callable[[Tensor], Tensor], *, method: str, 
     done: dict[int, Tensor] = {}  # by id: the batch keeps its tensors alive meanwhile
 
     def walk(value: Any) -> Any:
+        """Change what is in ``value``."""
         kind = type(value)
         if kind in _LEAVES:
             return value
