@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bestiary.loading.batching import BatchPlan as BatchPlan
-    from bestiary.loading.batching import Dealt as Dealt
+    from bestiary.loading.dealing import Dealt as Dealt
     from bestiary.loading.batching import FixedSize as FixedSize
     from bestiary.loading.buckets import LengthBuckets as LengthBuckets
     from bestiary.loading.collate import Collate as Collate
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from bestiary.loading.prefetch import pin_memory as pin_memory
     from bestiary.loading.prefetch import to_device as to_device
     from bestiary.loading.report import PlanReport as PlanReport
-    from bestiary.loading.report import padding_waste as padding_waste
     from bestiary.loading.samplers import Sequential as Sequential
     from bestiary.loading.samplers import Shuffled as Shuffled
     from bestiary.loading.timing import LoaderReport as LoaderReport
+    from bestiary.loading.waste import padding_waste as padding_waste
     from bestiary.loading.weighted import ClassBalanced as ClassBalanced
     from bestiary.loading.weighted import Weighted as Weighted
     from bestiary.loading.weighted import class_weights as class_weights
@@ -49,7 +49,7 @@ _WHERE = {
     "Collate": "collate",
     "CollateError": "collate",
     "Columns": "collate",
-    "Dealt": "batching",
+    "Dealt": "dealing",
     "FixedSize": "batching",
     "LengthBuckets": "buckets",
     "Loader": "loader",
@@ -69,7 +69,7 @@ _WHERE = {
     "mask_from_lengths": "padding",
     "pack_sequences": "packing",
     "pad": "collate",
-    "padding_waste": "report",
+    "padding_waste": "waste",
     "pin_memory": "prefetch",
     "rename": "fields",
     "stack": "collate",

@@ -16,17 +16,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from bestiary.keys import rank_and_world
 from bestiary.loading.arrays import IntArray, frozen, whole_number
-from bestiary.loading.occurrences import occurrences, times
+from bestiary.loading.dealing import Dealt, Ends, deal_out, share
+from bestiary.loading.occurrences import occurrences
+from bestiary.loading.report import PlanReport, report_plan
 from bestiary.loading.samplers import Order, Sequential
-
-Ends: TypeAlias = Literal["trim", "pad", "exact"]
 
 
 class Grouping(Protocol):
@@ -66,23 +65,6 @@ class FixedSize:
         least = self.batch_size if self.drop_last else self.min_last
         stop = len(indices) - least + 1
         return [indices[start : start + self.batch_size] for start in range(0, stop, self.batch_size)]
-
-
-class Dealt(NamedTuple):
-    """What one rank reads of an epoch.
-
-    Attributes:
-        batches: its batches, int64 indices.
-        numbers: int64, which batch of the global list each one is.
-        padded: bool, True where a batch repeats one for the sake of equal steps.
-        occurrences: for each batch, the how-manieth time each index comes in the epoch, counted from 0 over all
-            ranks; None where no index comes twice.
-    """
-
-    batches: list[IntArray]
-    numbers: IntArray
-    padded: npt.NDArray[np.bool_]
-    occurrences: list[IntArray] | None
 
 
 class BatchPlan:
@@ -142,10 +124,9 @@ class BatchPlan:
 
     def steps(self, epoch: int) -> int:
         """Return how many batches this rank gets in an epoch."""
-        rank, world = rank_and_world(self.rank, self.world_size)
         if epoch not in self._counts:
             self._all(epoch)
-        return len(_share(self._counts[epoch], 0, rank, world, self.ends))
+        return len(share(self._counts[epoch], 0, *self._place(None, None), self.ends))
 
     def __len__(self) -> int:
         return self.steps(self.epoch)
@@ -163,24 +144,30 @@ class BatchPlan:
 
     def deal(self, epoch: int, start: int = 0, rank: int | None = None, world_size: int | None = None) -> Dealt:
         """Return a rank's share of an epoch's list from global batch ``start`` on; the rank defaults to the plan's."""
-        rank, world = rank_and_world(
-            *((self.rank, self.world_size) if rank is None and world_size is None else (rank, world_size))
-        )
         batches = self._all(epoch)
-        places = _share(len(batches), whole_number(start, "start", 0), rank, world, self.ends)
-        numbers = places % max(1, len(batches))
-        padded = places >= len(batches)
-        share = [batches[number] for number in numbers.tolist()]
-        return Dealt(share, numbers, padded, self._occurrences(batches, places))
-
-    def _occurrences(self, batches: list[IntArray], places: IntArray) -> list[IntArray] | None:
-        """Return the occurrences in a share; the repeats of padding count on from those that the epoch has."""
         if self._counted is None or self._counted[0] is not batches:
             self._counted = batches, occurrences(batches)
-        known = self._counted[1]
-        if known is None and not (places >= len(batches)).any():
-            return None
-        return [_occurrence(batches, known, place) for place in places.tolist()]
+        start = whole_number(start, "start", 0)
+        return deal_out(
+            batches, self._counted[1], share(len(batches), start, *self._place(rank, world_size), self.ends)
+        )
+
+    def report(self, epoch: int | None = None) -> PlanReport:
+        """Return what an epoch (``self.epoch`` by default) amounts to over all ranks; print it for one line of text."""
+        return report_plan(self, self.epoch if epoch is None else whole_number(epoch, "epoch", 0))
+
+    def who(self, rank: int | None = None, world_size: int | None = None) -> str:
+        """Say in words which batches of an epoch a rank takes; the rank defaults to the plan's."""
+        rank, world = self._place(rank, world_size)
+        if world == 1:
+            return "rank 0 of 1 takes all batches"
+        numbers = f"{rank}, {rank + world}, {rank + 2 * world}, ..."
+        return f"rank {rank} of {world} takes batches {numbers} of each epoch, with ends={self.ends!r}"
+
+    def _place(self, rank: int | None, world_size: int | None) -> tuple[int, int]:
+        if rank is None and world_size is None:
+            rank, world_size = self.rank, self.world_size
+        return rank_and_world(rank, world_size)
 
     def fingerprint(self) -> dict[str, int | str]:
         """Return what makes the batches what they are, as plain values: plans that differ here must not share a state."""
@@ -206,31 +193,11 @@ class BatchPlan:
         return self.__dict__ | {"_kept": None, "_counted": None, "_counts": {}}
 
 
-def _share(count: int, start: int, rank: int, world: int, ends: str) -> IntArray:
-    """Return a rank's places in the list of ``count`` batches from ``start`` on; those past its end repeat its beginning.
-
-    Repeats begin with the epoch's first batch, wherever a pass starts, so that a resumed pass ends like an unbroken one.
-    """
-    left = max(0, count - start)
-    if ends == "trim":
-        left -= left % world
-    if ends == "pad":
-        left += -left % world
-    return np.arange(start + rank, start + left, world)
-
-
-def _occurrence(batches: list[IntArray], known: list[IntArray] | None, place: int) -> IntArray:
-    rounds, number = divmod(place, len(batches))
-    if known is None:
-        return np.full(len(batches[number]), rounds, dtype=np.int64)
-    return known[number] + rounds * times(batches, batches[number]) if rounds else known[number]
-
-
 def _sealed(batches: list[IntArray]) -> list[IntArray]:
     """Return batches that nobody can write into; those of a grouping of the caller's own are copied."""
-    if all(type(batch) is np.ndarray and not batch.flags.writeable for batch in batches):
-        if {batch.dtype for batch in batches[:1]} <= {np.dtype(np.int64)}:
-            return batches
+    kinds = {(type(batch), getattr(batch, "dtype", None)) for batch in batches}
+    if kinds <= {(np.ndarray, np.dtype(np.int64))} and not any(batch.flags.writeable for batch in batches):
+        return batches
     return [frozen(np.array(batch, dtype=np.int64)) for batch in batches]
 
 

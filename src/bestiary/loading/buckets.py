@@ -98,6 +98,8 @@ class LengthBuckets:
 
     def _lay_out(self, kept: IntArray, bits: np.random.PCG64) -> tuple[IntArray, IntArray, IntArray, int]:
         """Return the items sorted into buckets, the bounds of batches, their order, and how many make a run."""
+        if not len(kept):
+            return kept, np.zeros(1, dtype=np.int64), kept, 1
         codes = self._codes(kept, bits)
         counts = np.bincount(codes, minlength=len(self.ranking.edges))
         if self.batch_size is not None:
@@ -119,7 +121,7 @@ class LengthBuckets:
 
     def _tops(self, items: IntArray, counts: IntArray, borders: IntArray) -> Numbers:
         """Return the highest cost in each bucket; noise may have put a long item into any."""
-        if self.noise and len(items):
+        if self.noise:
             return np.asarray(np.maximum.reduceat(self.costs[items], np.append(0, borders[:-1])))
         return self.ranking.tops[np.searchsorted(np.cumsum(counts), borders - 1, side="right")]
 

@@ -52,8 +52,8 @@ class PlanReport:
 def padding_waste(lengths: Values, batches: Sequence[IntArray]) -> float:
     """Return the share of padding, 0 to 1, when batches of indices into lengths (N,) are padded to their longest item.
 
-    >>> padding_waste([1, 3, 4], [np.array([0, 1]), np.array([2])])
-    0.2
+    >>> padding_waste([1, 3, 2], [np.array([0, 1]), np.array([2])])
+    0.25
     """
     filled = [batch for batch in batches if len(batch)]
     if not filled:
