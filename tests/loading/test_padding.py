@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from bestiary.loading import Collate, CollateError, mask_from_lengths, pad
-from bestiary.loading.padding import padding_waste
+from bestiary.loading import Collate, CollateError, mask_from_lengths, pad, padding_waste
 
 ROWS = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=7), min_size=1, max_size=6)
 
@@ -198,6 +197,7 @@ def test_padding_waste() -> None:
     assert padding_waste(torch.tensor([1, 4])) == pytest.approx(1 - 5 / 8)
     assert padding_waste(np.array([3, 3])) == 0
     assert padding_waste([0, 0]) == 0
+    assert padding_waste([1, 4, 2], [torch.tensor([0, 1]), np.array([2]), []]) == pytest.approx(1 - 7 / 10)
     with pytest.raises(ValueError, match="tokens"):
         padding_waste({"tokens": torch.ones(2)})
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bestiary.loading.batching import BatchPlan as BatchPlan
-    from bestiary.loading.dealing import Dealt as Dealt
     from bestiary.loading.batching import FixedSize as FixedSize
     from bestiary.loading.buckets import LengthBuckets as LengthBuckets
     from bestiary.loading.collate import Collate as Collate
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from bestiary.loading.collate import Columns as Columns
     from bestiary.loading.collate import pad as pad
     from bestiary.loading.collate import stack as stack
+    from bestiary.loading.dealing import Dealt as Dealt
     from bestiary.loading.errors import SampleError as SampleError
     from bestiary.loading.errors import WorkerDied as WorkerDied
     from bestiary.loading.fields import as_tuple as as_tuple

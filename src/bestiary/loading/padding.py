@@ -10,7 +10,7 @@ Layout::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -54,28 +54,6 @@ def mask_from_lengths(lengths: Tensor, width: int | None = None) -> Tensor:
     """
     width = int(lengths.max()) if width is None else width
     return torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
-
-
-def padding_waste(batch: Mapping[str, Any] | Tensor | np.ndarray[Any, Any] | Sequence[int]) -> float:
-    """Return the share of padded positions, 0 to 1: of a batch with ``<field>_mask``, or of lengths padded to the longest.
-
-    A batch with several padded fields counts all their positions together.
-
-    Raises:
-        ValueError: the batch holds no padded field.
-
-    >>> padding_waste([4, 2]), padding_waste({"tokens_mask": torch.tensor([[True, True], [True, False]])})
-    (0.25, 0.25)
-    """
-    if isinstance(batch, Mapping):
-        masks = [value for name, value in batch.items() if str(name).endswith("_mask") and value.dtype == torch.bool]
-        if not masks:
-            raise ValueError(f"no padded field among {list(batch)}; give the lengths, or a batch with a '<field>_mask'")
-        real, all_places = sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks)
-    else:
-        lengths = np.asarray(batch, dtype=np.int64)
-        real, all_places = int(lengths.sum()), lengths.size * int(lengths.max(initial=0))
-    return 1 - real / all_places if all_places else 0.0
 
 
 def padded_field(key: str, values: Sequence[Any], name: str, *, fill: float, multiple: int | None) -> dict[str, Any]:
