@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -64,7 +65,7 @@ class Collate:
         if self.pad_to_multiple is not None and self.pad_to_multiple < 1:
             raise ValueError(f"pad_to_multiple should be 1 or more, but is {self.pad_to_multiple!r}")
         fills = self.pad if self.pad is not None else {}
-        if not isinstance(fills, Mapping) or not all(isinstance(fill, (int, float)) for fill in fills.values()):
+        if not isinstance(fills, Mapping) or not all(isinstance(fill, Real) for fill in fills.values()):
             raise TypeError(f"pad should map fields to pad values, such as {{'tokens': 0}}, but is {self.pad!r}")
 
     def __call__(self, samples: Sequence[Any]) -> Any:

@@ -108,8 +108,10 @@ def row_lengths(values: Sequence[Any], name: str) -> np.ndarray[Any, Any]:
         CollateError: a row is no tensor, array or list, or is a single number.
     """
     try:
-        flat = {1 if type(row) in (list, tuple) else row.ndim for row in values} == {1}
-        lengths = list(map(len, values)) if flat else [row.shape[-1] for row in values]  # len takes half the time
+        if set(map(type, values)) == {Tensor} and set(map(Tensor.dim, values)) == {1}:
+            lengths = list(map(Tensor.numel, values))  # a sixth of the time that shapes take
+        else:
+            lengths = [len(row) if isinstance(row, (list, tuple)) else row.shape[-1] for row in values]
         return np.array(lengths, dtype=np.int64)
     except (AttributeError, IndexError):
         pass
@@ -151,7 +153,7 @@ def _same_rows(values: Sequence[Any], lengths: np.ndarray[Any, Any], fill: float
         raise CollateError(
             f"{field(name)}: dtypes differ: {found(rows, lambda v: v.dtype)}; convert them in the dataset"
         )
-    if {row.dim() for row in rows} != {1} and len({row.shape[:-1] for row in rows}) > 1:
+    if set(map(Tensor.dim, rows)) != {1} and len({row.shape[:-1] for row in rows}) > 1:
         raise CollateError(
             f"{field(name)}: shapes differ before the last axis: {found(rows, lambda v: tuple(v.shape))}; only the last is padded"
         )
