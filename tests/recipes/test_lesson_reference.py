@@ -78,7 +78,7 @@ def with_bestiary(name, **given):
     lines = [line.removeprefix("#").removeprefix(" ") for line in text.splitlines()[2:]]
     module = importlib.import_module(name)
     space = vars(module) | given
-    exec("\n".join(lines), space)
+    exec("\n".join(lines), space)  # noqa: S102
     return module, space
 
 
