@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
 from operator import index as as_int
 from typing import Any, overload
 
@@ -45,12 +46,17 @@ class PackedNames(Sequence[str]):
         """
         if isinstance(names, (str, bytes)):
             raise TypeError(f"PackedNames takes an iterable of names, but got the single name {names!r}; write [name]")
-        data, offsets = bytearray(), array("q", [0])
-        for name in names:
-            if not isinstance(name, str):
-                raise TypeError(f"name {len(offsets) - 1} should be a str, but is {name!r} ({type(name).__name__})")
-            data += name.encode(*_CODING)
-            offsets.append(len(data))
+        data, offsets, rest = bytearray(), array("q", [0]), iter(names)
+        while some := list(islice(rest, 1024)):
+            try:
+                joined = "".join(some)
+            except TypeError:
+                at, name = next((at, name) for at, name in enumerate(some) if not isinstance(name, str))
+                kind = type(name).__name__
+                raise TypeError(f"name {len(offsets) - 1 + at} should be a str, but is {name!r} ({kind})") from None
+            lengths = map(len, some if joined.isascii() else [name.encode(*_CODING) for name in some])
+            offsets.extend(islice(accumulate(lengths, initial=len(data)), 1, None))
+            data += joined.encode(*_CODING)
         self._hold(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64))
 
     @classmethod

@@ -146,7 +146,7 @@ class _Scan:
         """List the files to take, in order, and the folders to enter; note what is left out."""
         files, folders, odd = _read_folder(f"{self.top}/{below}")
         if self.accept is None:
-            files = [name for name in files if name.lower().endswith(self.endings)]
+            files = [name for name in files if name.endswith(self.endings) or name.lower().endswith(self.endings)]
         if not self.hidden:
             self.left_out["hidden"] += [below + name for name in (*files, *folders) if name[0] == "."]
             files, folders, odd = ([name for name in kind if name[0] != "."] for kind in (files, folders, odd))
