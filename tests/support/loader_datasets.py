@@ -6,8 +6,9 @@ import os
 import random
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -155,3 +156,53 @@ def note(folder: str, rank: int, indices: torch.Tensor) -> None:
     """Append the indices of a batch to the rank's file, a line a batch."""
     with Path(folder, f"rank{rank}.txt").open("a") as file:
         file.write(" ".join(map(str, indices.tolist())) + "\n")
+
+
+class Pictures(Plain):
+    """Sample i is a picture of 192 kB that is i everywhere: two of them are too large for a message."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"image": torch.full((3, 256, 256), index % 251, dtype=torch.uint8)}
+
+
+class Structures(Plain):
+    """Sample i is the number i."""
+
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+class Pair(NamedTuple):
+    """A named tuple in a batch."""
+
+    left: Any
+    right: Any
+
+
+@dataclass
+class Record:
+    """A dataclass in a batch."""
+
+    values: torch.Tensor
+    inner: Any
+
+
+def structure(samples: list[int]) -> dict[str, Any]:
+    """Make a batch of everything that a batch may be made of; every third one is large."""
+    first = samples[0]
+    image = torch.arange(first, first + 24).view(2, 3, 4)
+    return {
+        "image": image,
+        "again": image,
+        "large": torch.full((1 << 17,), float(first)) if first % 12 == 0 else None,
+        "last": torch.arange(24.0).view(2, 2, 2, 3).permute(0, 3, 1, 2),
+        "scalar": torch.tensor(first),
+        "empty": torch.empty(0, 3),
+        "half": torch.full((3,), first, dtype=torch.bfloat16),
+        "flags": torch.tensor([True, False]),
+        "pair": Pair(torch.ones(2), "text"),
+        "record": Record(torch.zeros(3, dtype=torch.int32), [torch.ones(1), None, b"bytes"]),
+        "names": ["a", "b"],
+        "numbers": (1, 2.5, None),
+        "strided": torch.arange(12).view(3, 4)[:, ::2],
+    }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from bestiary.loading.errors import SampleError, describe, locate, sample_error
 from bestiary.loading.seeding import OwnGenerators, borrowed_generators, seed_all
 
 Policy = Literal["raise", "skip", "replace"]
+NOTHING = nullcontext()
 
 
 class Task(NamedTuple):
@@ -57,7 +58,9 @@ class Fetch:
         start = time.perf_counter()
         draws = getattr(self.dataset, "draws", True) is not False
         collate_draws = not isinstance(self.collate, Collate)
-        with self._surroundings(task.epoch, draws or collate_draws):
+        in_main = get_worker_info() is None
+        threads = _Threads(self.threads) if in_main and self.threads is not None else NOTHING
+        with on_cpu(), threads, self._lend(task.epoch, draws or collate_draws, in_main):
             errors: list[SampleError] = []
             try:
                 samples, pads = self._samples(task, draws, errors)
@@ -157,38 +160,34 @@ class Fetch:
         if self._own is not None:
             self._own[1].seed(key)
 
-    @contextmanager
-    def _surroundings(self, epoch: int, draws: bool) -> Iterator[None]:
-        """Tensors are made on the CPU by one thread; in the main process nothing of the caller's is moved."""
+    def _lend(self, epoch: int, draws: bool, in_main: bool) -> AbstractContextManager[object]:
+        """Look once a pass for generators that the dataset keeps; in the main process give all back after the batch."""
+        if not draws:
+            return NOTHING
         if self._own is None or self._own[0] != epoch:  # a transform may have been set since the last pass
             self._own = epoch, OwnGenerators(self.dataset, self.collate)
-        with ExitStack() as stack:
-            stack.enter_context(on_cpu())
-            if get_worker_info() is None:
-                stack.enter_context(_threads(self.threads))
-                if draws:
-                    stack.enter_context(borrowed_generators())
-                    stack.enter_context(self._own[1].borrowed())
-            yield
+        return borrowed_generators(self._own[1]) if in_main else NOTHING
 
 
 def on_cpu() -> AbstractContextManager[object]:
     """Make new tensors on the CPU, whatever the default device; costs nothing where that is the CPU already."""
-    return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+    return NOTHING if torch.get_default_device().type == "cpu" else torch.device("cpu")
 
 
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+class _Threads:
     """Compute with as many threads as a worker has: sums over one thread and two differ in their last digits."""
-    before = torch.get_num_threads()
-    if count is None or count == before:
-        yield
-        return
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __enter__(self) -> None:
+        self.before = torch.get_num_threads()
+        if self.before != self.count:
+            torch.set_num_threads(self.count)
+
+    def __exit__(self, *error: object) -> None:
+        if self.before != self.count:
+            torch.set_num_threads(self.before)
 
 
 def _flag(thing: Any, value: Any) -> Any:

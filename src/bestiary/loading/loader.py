@@ -13,8 +13,9 @@ from bestiary.loading.collate import Collate
 from bestiary.loading.errors import SampleError
 from bestiary.loading.fetch import Fetch, Policy
 from bestiary.loading.passes import Pass
+from bestiary.loading.rooms import Pool, memory_share
 from bestiary.loading.timing import LoaderReport, Stopwatch
-from bestiary.loading.workers import Crew
+from bestiary.loading.workers import Crew, Transport
 
 
 class Loader:
@@ -49,6 +50,8 @@ class Loader:
         timeout: seconds to wait for a worker's batch before an error; 0 waits for ever.
         pin_memory: page-locked batches; None does so where there is an accelerator.
         threads: torch threads while a batch is made in this process; None leaves them.
+        transport: how batches come from workers: "slots" (small ones as bytes, large ones through reused shared memory)
+            or "torch" (torch's own way, each tensor in a file of its own).
 
     Raises:
         ValueError: arguments that exclude each other.
@@ -80,6 +83,7 @@ class Loader:
         timeout: float = 0,
         pin_memory: bool | None = None,
         threads: int | None = 1,
+        transport: Transport = "slots",
     ) -> None:
         check_dataset(dataset)
         self.dataset = dataset
@@ -96,6 +100,7 @@ class Loader:
         self._tracked: Pass | None = None  # the same, while a state would speak of it
         self._told: set[str] = set()
         self._fetch = Fetch(dataset, self.collate, self.plan.seed, on_error, threads)
+        self._pool = Pool(memory_share())
         self._crew = None
         if num_workers:
             self._crew = Crew(
@@ -105,6 +110,7 @@ class Loader:
                 persistent=persistent_workers,
                 prefetch_factor=prefetch_factor,
                 timeout=timeout,
+                transport=transport,
             )
 
     # -- a pass

@@ -11,10 +11,11 @@ import torch
 
 from bestiary.keys import mix
 from bestiary.loading.arguments import check_population, start_method
-from bestiary.loading.batching import Dealt
+from bestiary.loading.dealing import Dealt
 from bestiary.loading.errors import SampleError
 from bestiary.loading.fetch import Fetched, Task
 from bestiary.loading.prefetch import pin_memory
+from bestiary.loading.rooms import rented_from
 from bestiary.loading.seeding import OwnGenerators
 from bestiary.loading.sending import check_sendable
 from bestiary.loading.timing import Stopwatch
@@ -72,7 +73,14 @@ class Pass:
         crew, tasks = self.loader._crew, self._tasks()
         if crew is not None:
             return crew.run(tasks)
-        return (self.loader._fetch[task] for task in tasks)
+        return self._here(tasks)
+
+    def _here(self, tasks: Iterator[Task]) -> Generator[Fetched, None, None]:
+        """Make the batches in this process, large ones in memory that was used before."""
+        for task in tasks:
+            with rented_from(self.loader._pool):
+                fetched = self.loader._fetch[task]
+            yield fetched
 
     def _tasks(self) -> Iterator[Task]:
         plan, policy = self.loader.plan, self.loader.on_error

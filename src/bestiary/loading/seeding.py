@@ -29,22 +29,6 @@ def seed_all(key: int) -> None:
     random.seed(key)
 
 
-@contextmanager
-def borrowed_generators() -> Iterator[None]:
-    """Lend the global generators for seeding, and give them back as they were.
-
-    numpy's costs least by swapping the bit generator below it: 2 us, where its state would cost 75.
-    """
-    torch_state, python_state = torch.default_generator.get_state(), random.getstate()
-    bits = own_bits()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(torch_state)
-        random.setstate(python_state)
-        mtrand.set_bit_generator(bits)
-
-
 def own_bits() -> Any:
     """Put a bit generator that can be seeded below numpy's global generator; return the one that was there."""
     before = mtrand.get_bit_generator()
@@ -72,19 +56,28 @@ class OwnGenerators:
         for _, generator in self.found:
             _seed_one(generator, key)
 
-    @contextmanager
-    def borrowed(self) -> Iterator[None]:
-        """Lend these generators for seeding, and give them back as they were."""
-        restores = [_restorer(generator) for _, generator in self.found]
-        try:
-            yield
-        finally:
-            for restore in restores:
-                restore()
-
     def names(self) -> list[str]:
         """Return where each one was found, such as "transform.rng"."""
         return [name for name, _ in self.found]
+
+
+@contextmanager
+def borrowed_generators(own: OwnGenerators) -> Iterator[None]:
+    """Lend the global generators and a dataset's own for seeding, and give them back as they were.
+
+    numpy's costs least by swapping the bit generator below it: 2 us, where its state would cost 75.
+    """
+    torch_state, python_state = torch.default_generator.get_state(), random.getstate()
+    restores = [_restorer(generator) for _, generator in own.found]
+    bits = own_bits()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(torch_state)
+        random.setstate(python_state)
+        mtrand.set_bit_generator(bits)
+        for restore in restores:
+            restore()
 
 
 def _seed_one(generator: Any, key: int) -> None:

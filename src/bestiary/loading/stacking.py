@@ -34,6 +34,7 @@ from bestiary.loading.faults import (
     raise_unequal,
     under,
 )
+from bestiary.loading.rooms import room
 
 Special = Mapping[str, Callable[[str, Sequence[Any], str], dict[str, Any]]]
 """Dotted path of a dict entry -> function(key, values, path) that gives the entries of the batch made from it."""
@@ -78,10 +79,19 @@ def _tensors(values: Sequence[Tensor], name: str, _: Special) -> Tensor:
     if len({value.dtype for value in values}) > 1:  # torch would promote them, in some batches and not in others
         raise_unequal(values, name)
     try:
-        return torch.stack(list(values))
+        return torch.stack(list(values), out=_room(values))
     except RuntimeError as error:
         raise_unequal(values, name)
         raise CollateError(f"{field(name)} cannot be stacked: {str(error).splitlines()[0]}") from None
+
+
+def _room(values: Sequence[Tensor]) -> Tensor | None:
+    """Return used memory for a large batch, which costs less to fill than fresh memory; None: let torch take it."""
+    memory = room((len(values), *values[0].shape), values[0].dtype)
+    fits = memory is not None and all(
+        value.shape == values[0].shape and value.device.type == "cpu" and not value.requires_grad for value in values
+    )
+    return memory if fits else None
 
 
 def _arrays(values: Sequence[Any], name: str, _: Special) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import re
@@ -9,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch.utils.data import DataLoader
@@ -17,23 +18,40 @@ from torch.utils.data import DataLoader
 from bestiary.loading.deaths import DeathWatch, advice, ending
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task, on_cpu
+from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import own_bits
+from bestiary.loading.slots import Slots
+from bestiary.loading.transport import Bundle, Parcel, WorkerFetch, unpack
 
+Transport: TypeAlias = Literal["slots", "torch"]
+RIDERS = 8  # batches in one message, when they are small and quickly made
+RIDER_SIZE = 1 << 16  # bytes
+RIDER_S = 0.002  # seconds to make one
 WATCH_EVERY_S = 0.2  # how often a worker looks whether its parent still lives
 
 
 class Tasks:
-    """The sampler of the private DataLoader: hands out what was put in for this pass, and remembers what is under way."""
+    """The sampler of the private DataLoader: hands out a pass's tasks in bundles, and remembers what is under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int, slots: Slots | None) -> None:
+        self.workers, self.slots = workers, slots
         self.coming: Iterable[Task] = ()
-        self.under_way: deque[Task] = deque()
+        self.riders = 1  # tasks in a bundle
+        self.under_way: deque[Bundle] = deque()
 
-    def __iter__(self) -> Iterator[Task]:
+    def __iter__(self) -> Iterator[Bundle]:
         self.under_way.clear()
-        for task in self.coming:
-            self.under_way.append(task)
-            yield task
+        coming = iter(self.coming)
+        for turn in itertools.count():  # torch gives bundle n to worker n modulo their number
+            tasks = list(itertools.islice(coming, self.riders))
+            if not tasks:
+                return
+            slots = [self._slot(turn % self.workers) for _ in tasks]
+            self.under_way.append(Bundle(tasks, slots))
+            yield self.under_way[-1]
+
+    def _slot(self, worker: int) -> int | None:
+        return self.slots.lend(worker) if self.slots is not None and self.riders == 1 else None
 
 
 class Crew:
@@ -48,15 +66,23 @@ class Crew:
         persistent: bool,
         prefetch_factor: int | None,
         timeout: float,
+        transport: Transport,
     ) -> None:
         self.fetch, self.num_workers, self.persistent, self.timeout = fetch, num_workers, persistent, timeout
-        self.tasks = Tasks()
+        self.packed = transport != "torch"
+        each = 2 + (
+            2 if prefetch_factor is None else prefetch_factor
+        )  # besides those made ahead: in use, and used before
+        self.slots = Slots(num_workers, each, memory_share()) if self.packed and hasattr(os, "memfd_create") else None
+        self.tasks = Tasks(num_workers, self.slots)
         self._settings = {"multiprocessing_context": context, "prefetch_factor": prefetch_factor}
         self._loader: DataLoader[Any] | None = None
 
     def run(self, tasks: Iterable[Task]) -> Generator[Fetched, None, None]:
         """Yield a result for each task. A worker's death or a time-out is an error that names the samples in hand."""
         self.tasks.coming = tasks
+        if self.slots is not None:
+            self.slots.take_all_back()
         with on_cpu():
             source = iter(self._open())
         workers = list(getattr(source, "_workers", []))
@@ -83,19 +109,30 @@ class Crew:
             self._check_alive(workers, received)
             try:
                 with watch, on_cpu():
-                    fetched: Fetched = next(source)
+                    parcels: list[Parcel | Fetched] = next(source)
             except StopIteration:
                 return
             except RuntimeError as error:
                 raise self._explained(error, workers, received) from error
-            self.tasks.under_way.popleft()
+            bundle = self.tasks.under_way.popleft()
             received += 1
-            yield fetched
+            for parcel, slot in zip(parcels, bundle.slots, strict=False):
+                yield self._unpacked(parcel, slot)
+
+    def _unpacked(self, parcel: Parcel | Fetched, slot: int | None) -> Fetched:
+        if isinstance(parcel, Fetched):
+            fetched, small = parcel, False
+        else:
+            fetched, small = unpack(parcel, self.slots), parcel.size <= RIDER_SIZE and parcel.slot is None
+        if self.slots is not None:
+            self.slots.take_back(slot)  # unless it holds the batch
+        self.tasks.riders = RIDERS if small and fetched.seconds < RIDER_S else 1
+        return fetched
 
     def _open(self) -> DataLoader[Any]:
         if self._loader is None:
             self._loader = DataLoader(
-                self.fetch,  # type: ignore[arg-type]  # it is indexed by a task
+                WorkerFetch(self.fetch, self.slots, self.packed),  # type: ignore[arg-type]  # it is indexed by a bundle
                 batch_size=None,
                 sampler=self.tasks,
                 collate_fn=_same,
@@ -135,16 +172,17 @@ class Crew:
         return WorkerDied(f"{'; '.join(parts) or text}. {advice(text, [workers[n].exitcode for n in dead])}")
 
     def _in_hand(self, number: int, received: int) -> str:
-        """Name the samples of the oldest batch that worker ``number`` has not delivered; tasks go round the workers."""
-        for turn, task in enumerate(self.tasks.under_way, start=received):
+        """Name the samples of the oldest bundle that worker ``number`` has not delivered."""
+        for turn, bundle in enumerate(self.tasks.under_way, start=received):
             if turn % self.num_workers == number:
-                places = [locate(self.fetch.dataset, index) for index in task.indices]
-                named = [
-                    f"{index} ({place})" if place else str(index)
-                    for index, place in zip(task.indices, places, strict=True)
-                ]
-                return f"batch {task.number} of epoch {task.epoch}, samples {', '.join(named)}"
+                return "; ".join(
+                    f"batch {task.number} of epoch {task.epoch}, samples {self._named(task)}" for task in bundle.tasks
+                )
         return "no batch"
+
+    def _named(self, task: Task) -> str:
+        places = [(index, locate(self.fetch.dataset, index)) for index in task.indices]
+        return ", ".join(f"{index} ({place})" if place else str(index) for index, place in places)
 
 
 def _same(batch: Any) -> Any:

@@ -1,0 +1,95 @@
+"""Slots of shared memory: the main process lends one to a worker with a task, and lends it again when the batch is gone.
+
+A slot is a memfd: it has no name, does not count against /dev/shm, grows to the largest batch that was put into it,
+and is gone with the last process that holds it, however that ends. The main process knows alone which slots are free,
+so there is no lock: a slot is lent with a task, comes back with the batch, and is free when its last tensor is gone.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+
+GRAIN = 1 << 20  # bytes; slots grow in steps of this
+
+
+class Slots:
+    """The slots of a crew of workers, ``each`` for every worker, of ``most`` bytes at most in all."""
+
+    def __init__(self, workers: int, each: int, most: int) -> None:
+        self.limit = most // max(1, workers * each)
+        self.files = [os.memfd_create("bestiary-slot") for _ in range(workers * each)]
+        self._closing = weakref.finalize(self, _close, list(self.files))
+        self._views: dict[int, np.ndarray[Any, Any]] = {}
+        self._each = each
+        self._free = [list(range(worker * each, (worker + 1) * each)) for worker in range(workers)]
+        self._lent: set[int] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"limit": self.limit, "files": [reduction.DupFd(file) for file in self.files]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.limit, self.files = state["limit"], [file.detach() for file in state["files"]]
+        self._views = {}
+
+    # -- in the main process
+
+    def lend(self, worker: int) -> int | None:
+        """Return a free slot of a worker, None where all hold batches that are still in use."""
+        if not self._free[worker]:
+            return None
+        slot = self._free[worker].pop()
+        self._lent.add(slot)
+        return slot
+
+    def take_back(self, slot: int | None) -> None:
+        """Note that a slot came back unused."""
+        if slot in self._lent:
+            self._lent.discard(slot)
+            self._free[slot // self._each].append(slot)
+
+    def take_all_back(self) -> None:
+        """Note that no worker has a slot any more: a pass is over, or was left."""
+        for slot in list(self._lent):
+            self.take_back(slot)
+
+    def receive(self, slot: int, size: int) -> np.ndarray[Any, Any]:
+        """Return the bytes of the batch in a slot; the slot is free again when the array and all on it are gone."""
+        self._lent.discard(slot)
+        lease = self._view(slot, size)[:size]
+        weakref.finalize(lease, self._free[slot // self._each].append, slot)
+        return lease
+
+    # -- in a worker
+
+    def room(self, slot: int, size: int) -> np.ndarray[Any, Any] | None:
+        """Return ``size`` bytes of a slot to write to, None where it may not or cannot grow so far."""
+        if size > self.limit:
+            return None
+        file = self.files[slot]
+        if os.fstat(file).st_size < size:
+            try:
+                os.posix_fallocate(file, 0, -(-size // GRAIN) * GRAIN)
+            except OSError:  # no memory left for it
+                return None
+        return self._view(slot, size)
+
+    # -- in both
+
+    def _view(self, slot: int, size: int) -> np.ndarray[Any, Any]:
+        view = self._views.get(slot)
+        if view is None or view.size < size:
+            file = self.files[slot]
+            view = np.frombuffer(mmap.mmap(file, os.fstat(file).st_size), dtype=np.uint8)
+            self._views[slot] = view
+        return view
+
+
+def _close(files: list[int]) -> None:
+    for file in files:
+        os.close(file)

@@ -1,0 +1,199 @@
+"""Batches from a worker to the main process: small ones as bytes in the message, large ones through slots.
+
+torch sends each tensor in a file of its own; a small batch then costs more to hand over than to make. Here a batch is
+one message whatever its structure: the structure is pickled, its tensors lie one behind the other in one block, which
+travels in the message when it is small and lies in a slot of shared memory when it is large. Several small batches
+ride together. What fits neither way (another device, a sparse tensor, no slot free) goes as torch would send it.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bestiary.loading.fetch import Fetch, Fetched, Task
+from bestiary.loading.rooms import ALIGNMENT, rented_from
+from bestiary.loading.slots import Slots
+
+INLINE = 1 << 18  # bytes; up to here a batch rides in its message
+DTYPES = [
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+    torch.float64, torch.bool, torch.complex64, torch.complex128,
+]  # fmt: skip
+_NUMBER = {dtype: number for number, dtype in enumerate(DTYPES)}
+Place = tuple[int, int, tuple[int, ...], "tuple[int, ...] | None"]  # offset, dtype, shape, order of axes in memory
+
+
+class Bundle(NamedTuple):
+    """Tasks for one worker, and the slot that it may use for each."""
+
+    tasks: list[Task]
+    slots: list[int | None]
+
+
+class Parcel(NamedTuple):
+    """One batch under way: a pickle with places instead of tensors, and the block that these lie in."""
+
+    frame: bytes
+    block: bytearray | None  # None: in the slot
+    slot: int | None
+    size: int
+
+
+class WorkerFetch:
+    """What a worker's loop indexes: ``fetch[bundle]`` makes the batches of a bundle and packs them."""
+
+    def __init__(self, fetch: Fetch, slots: Slots | None, packed: bool) -> None:
+        self.fetch, self.slots, self.packed = fetch, slots, packed
+
+    def __getitem__(self, bundle: Bundle) -> list[Parcel | Fetched]:
+        """Make and pack; after an error that ends the pass the rest is left out."""
+        parcels: list[Parcel | Fetched] = []
+        for task, slot in zip(bundle.tasks, bundle.slots, strict=True):
+            desk = _Desk(self.slots, slot)
+            with rented_from(desk):
+                fetched = self.fetch[task]
+            parcels.append(pack(fetched, desk) if self.packed else fetched)
+            if fetched.failure is not None:
+                break
+        return parcels
+
+
+class _Desk:
+    """Lets a slot's memory to the tensors of one batch, one behind the other."""
+
+    def __init__(self, slots: Slots | None, slot: int | None) -> None:
+        self.slots, self.slot, self.used = slots, slot, 0
+        self.places: dict[int, int] = {}  # address -> offset of what lies here already
+
+    def let(self, size: int) -> np.ndarray[Any, Any] | None:
+        """Return ``size`` bytes of the slot."""
+        if self.slots is None or self.slot is None:
+            return None
+        start = _aligned(self.used)
+        memory = self.slots.room(self.slot, start + size)
+        if memory is None:
+            return None
+        self.used = start + size
+        lease = memory[start : start + size]
+        self.places[lease.__array_interface__["data"][0]] = start
+        return lease
+
+
+class _Packer(ForkingPickler):
+    """Pickles a batch, and puts plain CPU tensors aside."""
+
+    def __init__(self, file: io.BytesIO, desk: _Desk) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.desk, self.end = desk, desk.used
+        self.aside: list[tuple[int, Tensor]] = []
+        self.known: dict[int, Place] = {}
+        self.kept: list[Tensor] = []
+
+    def persistent_id(self, value: Any) -> Place | None:
+        """Return the place of a tensor in the block, None for anything else."""
+        if type(value) is not Tensor or not _plain(value):
+            return None
+        place = self.known.get(id(value))
+        if place is None:
+            place = self.known[id(value)] = self._put(value)
+            self.kept.append(value)  # its id stays its own
+        return place
+
+    def _put(self, tensor: Tensor) -> Place:
+        order = None
+        if not tensor.is_contiguous():
+            order = _memory_order(tensor)
+            tensor = tensor.contiguous() if order is None else tensor.permute(order)
+        offset = self.desk.places.get(tensor.data_ptr()) if self.desk.places else None
+        if offset is None:
+            offset = _aligned(self.end)
+            self.end = offset + max(1, tensor.nbytes)  # no two tensors share a place
+            self.aside.append((offset, tensor))
+        return offset, _NUMBER[tensor.dtype], tuple(tensor.shape), order
+
+
+def pack(fetched: Fetched, desk: _Desk) -> Parcel | Fetched:
+    """Turn a batch into a parcel; a batch that fits nowhere is returned as it is, for torch to send."""
+    file = io.BytesIO()
+    packer = _Packer(file, desk)
+    packer.dump(fetched)
+    size = packer.end
+    if not desk.used and size <= INLINE:
+        block = bytearray(size)
+        _write(packer.aside, np.frombuffer(block, dtype=np.uint8))
+        return Parcel(file.getvalue(), block, None, size)
+    memory = desk.slots.room(desk.slot, size) if desk.slots is not None and desk.slot is not None else None
+    if memory is None:
+        return fetched
+    _write(packer.aside, memory)
+    return Parcel(file.getvalue(), None, desk.slot, size)
+
+
+def unpack(parcel: Parcel, slots: Slots | None) -> Fetched:
+    """Return the batch of a parcel; its tensors lie in the block, which lives as long as the last of them."""
+    memory: Any = parcel.block
+    if memory is None and slots is not None and parcel.slot is not None:
+        memory = slots.receive(parcel.slot, parcel.size)
+    fetched: Fetched = _Unpacker(io.BytesIO(parcel.frame), memory).load()
+    return fetched
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, memory: Any) -> None:
+        super().__init__(file)
+        self.memory = memory
+        self.known: dict[Place, Tensor] = {}
+
+    def persistent_load(self, place: Place) -> Tensor:
+        """Return the tensor at a place."""
+        tensor = self.known.get(place)
+        if tensor is None:
+            tensor = self.known[place] = _read(place, self.memory)
+        return tensor
+
+
+def _read(place: Place, memory: Any) -> Tensor:
+    offset, number, shape, order = place
+    count = 1
+    for length in shape:
+        count *= length
+    if count == 0:
+        tensor = torch.empty(shape, dtype=DTYPES[number])
+    else:
+        tensor = torch.frombuffer(memory, dtype=DTYPES[number], count=count, offset=offset).view(shape)
+    if order is None:
+        return tensor
+    back = [order.index(axis) for axis in range(len(order))]
+    return tensor.permute(back)
+
+
+def _write(aside: list[tuple[int, Tensor]], memory: np.ndarray[Any, Any]) -> None:
+    for offset, tensor in aside:
+        if tensor.numel():
+            memory[offset : offset + tensor.nbytes] = tensor.reshape(-1).view(torch.uint8).numpy()
+
+
+def _plain(tensor: Tensor) -> bool:
+    return (
+        tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and tensor.dtype in _NUMBER
+        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def _memory_order(tensor: Tensor) -> tuple[int, ...] | None:
+    """Return the axes in the order they lie in memory, such as that of channels-last; None where there are gaps."""
+    order = tuple(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    return order if tensor.permute(order).is_contiguous() else None
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,198 @@
+"""Batches from workers: the same bit for bit as made here, whatever their structure, and safe to keep."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loader_datasets import Pictures, Structures, structure
+from torch.utils.data import DataLoader
+
+from bestiary.loading import Loader
+
+
+def same(left: Any, right: Any) -> bool:
+    """Tell whether two batches are equal bit for bit: types, dtypes, shapes and values."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, torch.Tensor):
+        alike = left.dtype == right.dtype and left.shape == right.shape
+        return alike and torch.equal(flat(left), flat(right))
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if hasattr(left, "__dataclass_fields__"):
+        return same(vars(left), vars(right))
+    return bool(left == right)
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("transport", ["slots", "torch"])
+def test_every_structure_arrives_as_it_was_made(method: str, transport: Any) -> None:
+    here = list(Loader(Structures(24), batch_size=4, collate=structure))
+    crew = Loader(
+        Structures(24),
+        batch_size=4,
+        collate=structure,
+        num_workers=2,
+        multiprocessing_context=method,
+        transport=transport,
+    )
+    assert same(list(crew), here)
+
+
+leaves = st.one_of(
+    st.none(),
+    st.text(max_size=5),
+    st.integers(-5, 5),
+    st.tuples(
+        st.sampled_from(
+            [
+                torch.uint8,
+                torch.int32,
+                torch.int64,
+                torch.float16,
+                torch.bfloat16,
+                torch.float32,
+                torch.float64,
+                torch.bool,
+                torch.complex64,
+            ]
+        ),
+        st.lists(st.integers(0, 5), max_size=3),
+        st.booleans(),
+    ),
+)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3), st.tuples(inner, inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(tree=trees, large=st.booleans())
+@settings(deadline=None, max_examples=150)
+def test_packing_and_unpacking_any_tree(tree: Any, large: bool) -> None:
+    """The two ends of the way, in one process: in the message and in a slot."""
+    from bestiary.loading.fetch import Fetched
+    from bestiary.loading.slots import Slots
+    from bestiary.loading.transport import Parcel, _Desk, pack, unpack
+
+    slots = Slots(1, 1, 1 << 24)
+    batch = [grown(tree), torch.arange(1 << 17)] if large else grown(tree)
+    slot = slots.lend(0)
+    parcel = pack(Fetched(batch, 1, [], None, 0.0), _Desk(slots, slot))
+    assert isinstance(parcel, Parcel) and (parcel.slot == slot) == large
+    assert same(unpack(parcel, slots).batch, batch)
+
+
+def grown(tree: Any) -> Any:
+    """Turn the (dtype, shape, transposed) leaves of a tree into tensors."""
+    if isinstance(tree, tuple) and len(tree) == 3 and isinstance(tree[0], torch.dtype):
+        dtype, shape, turned = tree
+        made = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(len(shape))).to(dtype)
+        return made.transpose(0, -1) if turned and len(shape) > 1 else made
+    if isinstance(tree, list):
+        return [grown(part) for part in tree]
+    if isinstance(tree, tuple):
+        return tuple(grown(part) for part in tree)
+    if isinstance(tree, dict):
+        return {key: grown(part) for key, part in tree.items()}
+    return tree
+
+
+def test_batches_that_are_kept_stay_as_they_are() -> None:
+    """More batches than slots, all kept: every one holds what it was made of, to the end."""
+    kept = list(Loader(Pictures(40), batch_size=2, num_workers=2))
+    for number, batch in enumerate(kept):
+        assert batch["image"].shape == (2, 3, 256, 256)
+        for row, image in enumerate(batch["image"]):
+            assert torch.equal(image, torch.full_like(image, (2 * number + row) % 251))
+
+
+def test_batches_that_are_written_to_do_not_touch_others() -> None:
+    for number, batch in enumerate(Loader(Pictures(40), batch_size=2, num_workers=1)):
+        assert batch["image"][0].unique().tolist() == [2 * number % 251]
+        batch["image"].fill_(255)
+
+
+def test_a_view_of_a_batch_keeps_its_memory() -> None:
+    rows = [batch["image"][1, 0, 5] for batch in Loader(Pictures(40), batch_size=2, num_workers=1)]
+    assert [row.unique().tolist() for row in rows] == [[(2 * n + 1) % 251] for n in range(20)]
+
+
+def test_kept_batches_of_this_process_stay_as_they_are() -> None:
+    kept = list(Loader(Pictures(16), batch_size=2))
+    assert [batch["image"][0].unique().tolist() for batch in kept] == [[2 * n] for n in range(8)]
+
+
+def test_channels_last_stays() -> None:
+    first = next(iter(Loader(Structures(4), batch_size=4, collate=structure, num_workers=1)))
+    assert first["last"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_shared_tensors_stay_shared() -> None:
+    first = next(iter(Loader(Structures(4), batch_size=4, collate=structure, num_workers=1)))
+    assert first["again"] is first["image"]
+
+
+def test_nothing_named_is_left_in_shared_memory() -> None:
+    before = set(os.listdir("/dev/shm"))
+    running = iter(Loader(Pictures(40), batch_size=2, num_workers=2))
+    next(running)
+    assert not {name for name in set(os.listdir("/dev/shm")) - before if "bestiary" in name}
+    del running
+
+
+def test_slots_are_closed_with_their_loader() -> None:
+    def open_slots() -> int:
+        links = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+        return sum("bestiary-slot" in os.readlink(link) for link in links if link.is_symlink())
+
+    gc.collect()
+    before = open_slots()
+    loader = Loader(Pictures(8), batch_size=2, num_workers=2)
+    batches = list(loader)
+    assert open_slots() > before
+    del loader
+    gc.collect()
+    assert [batch["image"][0, 0, 0, 0].item() for batch in batches] == [0, 2, 4, 6]
+    del batches
+    gc.collect()
+    assert open_slots() == before
+
+
+def test_case_f25_many_kept_batches_need_few_descriptors() -> None:
+    """Six tensors in each of 1,000 kept batches, under a limit of 256 open files."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        kept = list(Loader(Structures(1000), batch_size=1, collate=six_tensors, num_workers=2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [batch["2"].item() for batch in kept] == [2 * n for n in range(1000)]
+
+
+def six_tensors(samples: list[int]) -> dict[str, torch.Tensor]:
+    return {str(factor): torch.tensor([factor * sample for sample in samples]) for factor in range(6)}
+
+
+def test_same_batches_as_torchs_own_loader() -> None:
+    theirs = list(DataLoader(Pictures(10), batch_size=3, num_workers=1))  # type: ignore[arg-type]
+    ours = list(Loader(Pictures(10), batch_size=3, num_workers=1))
+    assert all(torch.equal(a["image"], b["image"]) for a, b in zip(theirs, ours, strict=True))
