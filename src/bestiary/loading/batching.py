@@ -190,7 +190,7 @@ class BatchPlan:
             warnings.warn(f"{text} each pass, or let bestiary.loading.Loader count the epochs", stacklevel=3)
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_kept": None, "_counted": None, "_counts": {}}
+        return self.__dict__ | {"_kept": None, "_counted": None, "_counts": {}, "_passes": 0}
 
 
 def _sealed(batches: list[IntArray]) -> list[IntArray]:

@@ -1,8 +1,8 @@
 """Batches of like lengths, so that little is padded: a fixed number of items, or as many as a budget holds.
 
 Items are sorted by length and cut into buckets of neighbours; each epoch, every bucket is shuffled and cut into batches,
-and the batches come in random order. A bucket holds about as many batches as there are buckets, and at least four: wide
-enough that the same items seldom meet twice, narrow enough that they are alike.
+and the batches come in random order. A bucket holds four batches in small sets, eight in larger ones, and more from a
+thousand on: wide enough that the same items seldom meet twice, narrow enough that they are alike.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ class LengthBuckets:
         codes = self._codes(kept, bits)
         counts = np.bincount(codes, minlength=len(self.ranking.edges))
         if self.batch_size is not None:
-            borders, bounds, sequence, run = by_count(len(kept), self.batch_size, self.drop_last, bits)
-            return kept[np.argsort(bucket_of(codes, counts, borders), kind="stable")], bounds, sequence, run
+            borders, names, bounds, sequence, run = by_count(len(kept), self.batch_size, self.drop_last, bits)
+            parts = names[bucket_of(codes, counts, borders)]
+            return kept[np.argsort(parts, kind="stable")], bounds, sequence, run
         borders = cost_borders(counts, self.ranking.tops, self.cap)
         items = kept[np.argsort(bucket_of(codes, counts, borders), kind="stable")]
         if self.max_total is not None:

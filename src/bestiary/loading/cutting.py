@@ -2,69 +2,75 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bestiary.loading.arrays import IntArray
 from bestiary.loading.chance import permutation
 from bestiary.loading.lengths import Numbers
 
-RUN = 8  # batches of one bucket in a row: eight ranks were busy half the time without
-FEWEST = 4  # batches in a bucket, in the smallest sets
-MOST_BUCKETS = 254  # one more holds what is left over; a byte tells them apart
+RUN = 8  # batches of one bucket in a row: without, eight ranks were busy half the time
+FEWEST = 4  # batches in a bucket, in sets of fewer than 64 batches
+MOST_BUCKETS = 250  # a few more parts, and a byte still tells them apart
 
 
 class Layout(NamedTuple):
-    """How N items, sorted into buckets, become batches.
+    """How N items become batches of one size.
 
     Attributes:
-        borders: int64, where each bucket ends; the last is N.
-        bounds: int64 (batches + 1,), where batches begin and end.
-        sequence: int64, the batches in the order in which they come.
+        borders: the ranks by length at which parts end, the last one N.
+        buckets: uint8, the bucket of each part, numbered in the order in which buckets are cut into batches.
+        bounds: (batches + 1,), where batches begin and end once the items stand bucket by bucket.
+        sequence: the batches in the order in which they come.
         run: so many of these in a row belong to one bucket.
     """
 
     borders: IntArray
+    buckets: npt.NDArray[np.uint8]
     bounds: IntArray
     sequence: IntArray
     run: int
 
 
 def batches_in_bucket(batches: float) -> int:
-    """Return a power of two near the root of the number of batches, so that there are about as many buckets.
+    """Return a power of two: about half the root of the number of batches, at least eight, four in small sets.
 
-    >>> batches_in_bucket(3), batches_in_bucket(100), batches_in_bucket(25_000)
-    (4, 8, 128)
+    >>> batches_in_bucket(3), batches_in_bucket(100), batches_in_bucket(4_000), batches_in_bucket(25_000)
+    (4, 8, 16, 128)
     """
-    size = FEWEST
-    while (2 * size) ** 2 <= batches or size * MOST_BUCKETS < batches:
+    size = RUN if batches >= RUN**2 else FEWEST
+    while (4 * size) ** 2 <= batches or size * MOST_BUCKETS < batches:
         size *= 2
     return size
 
 
 def by_count(items: int, batch_size: int, drop_last: bool, bits: np.random.PCG64) -> Layout:
-    """Lay out batches of one size; buckets end where batches do, so that only one batch in all is smaller.
+    """Lay out batches of one size; buckets are whole runs of batches, so that only one batch in all is smaller.
 
-    What does not fill a run of batches is a bucket by itself, at a place by length that changes every epoch; its batches
+    What does not fill a run is a bucket of its own, taken out of the ranks at a place that changes every epoch. Its batches
     come last, the smaller one at the very end: no length is the one that a drop or a trim always hits.
     """
     width = batches_in_bucket(items / batch_size)
     run = min(RUN, width)
     rest = items % (run * batch_size)
-    sizes = _split(items - rest, width * batch_size)
-    place = int(bits.random_raw() % (len(sizes) + 1))
-    sizes[place:place] = [rest] if rest else []
-    borders = np.cumsum(np.array(sizes, dtype=np.int64))
-    begins = [range(stop - size, stop, batch_size) for size, stop in zip(sizes, borders.tolist(), strict=True)]
-    bounds = np.array([*chain.from_iterable(begins), items], dtype=np.int64)
-    before, late = sum(sizes[:place]) // batch_size, -(-rest // batch_size)
-    numbers = np.arange(len(bounds) - 1)
-    body = np.delete(numbers, np.s_[before : before + late]).reshape(-1, run)
-    full = before + permutation(bits, rest // batch_size)
-    short = numbers[before + late - 1 : before + late] if rest % batch_size and not drop_last else numbers[:0]
-    return Layout(borders, bounds, np.concatenate([body[permutation(bits, len(body))].ravel(), full, short]), run)
+    body = items - rest
+    ends = np.minimum(np.arange(1, -(-body // (width * batch_size)) + 1) * width * batch_size, body)
+    cut = int(bits.random_raw() % (body + 1))
+    borders = np.unique([*(ends + rest * (ends > cut)), cut, cut + rest]).astype(np.int64)
+    borders = borders[borders > 0]
+    after = borders > cut
+    inside = after & (borders <= cut + rest)
+    buckets = np.where(inside, len(ends), np.searchsorted(ends, borders - 1 - rest * after, side="right")).astype(
+        np.uint8
+    )
+    bounds = np.append(np.arange(0, items, batch_size), items)
+    full = body // batch_size
+    runs = np.arange(full).reshape(-1, run)[permutation(bits, full // run)].ravel()
+    late = full + permutation(bits, rest // batch_size)
+    short = np.arange(len(late) + full, len(bounds) - 1)
+    return Layout(borders, buckets, bounds, np.concatenate([runs, late, short[: 0 if drop_last else 1]]), run)
 
 
 def cost_borders(counts: IntArray, tops: Numbers, cap: float) -> IntArray:
@@ -82,7 +88,7 @@ def cost_borders(counts: IntArray, tops: Numbers, cap: float) -> IntArray:
 def by_padded(borders: IntArray, tops: Numbers, cap: float) -> IntArray:
     """Return the bounds of batches whose items times their bucket's top cost stay within the cap, each bucket cut evenly."""
     sizes = np.diff(borders, prepend=0)
-    most = np.clip(cap / np.where(tops > 0, tops, cap / np.maximum(sizes, 1)), 1, np.maximum(sizes, 1)).astype(np.int64)
+    most = np.maximum(cap / np.maximum(tops, cap / sizes), 1).astype(np.int64)
     most -= (most > 1) & (most * tops > cap)  # the division may have rounded up
     parts = -(-sizes // most)
     bucket = np.repeat(np.arange(len(parts)), parts)
@@ -127,7 +133,3 @@ def forward(sequence: IntArray, first: int, run: int) -> IntArray:
         place -= block
     moved[[0, place]] = moved[[place, 0]]
     return moved
-
-
-def _split(items: int, size: int) -> list[int]:
-    return [min(size, items - start) for start in range(0, items, size)]
