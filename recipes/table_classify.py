@@ -3,7 +3,7 @@
     python recipes/table_classify.py
     python recipes/table_classify.py --data my.csv --label kind --out runs/kind
 
-Writes ``model.pt`` (to resume from), ``schema.json`` (how a row becomes numbers, learned from the training rows alone),
+Writes ``last.pt`` (to resume from), ``schema.json`` (how a row becomes numbers, learned from the training rows alone),
 ``result.json`` and ``curve.png`` to ``--out``. For a table this small scikit-learn would do as well; what is shown is how
 missing values, categories and the split are handled.
 """
@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bestiary.files import stratified_split
+from bestiary.files import Split, stratified_split
 from bestiary.loading import BatchPlan, FixedSize, Loader, Sequential, Shuffled, to_device
 from bestiary.tables import TypedTable
 
@@ -50,13 +51,21 @@ class RowNet(nn.Module):
         return logits
 
 
-def prepare(path: Path, label: str, seed: int) -> tuple[TypedTable, Any]:
+def prepare(path: Path, label: str, seed: int) -> tuple[TypedTable, Split]:
     """Read the table, part its rows so that each class is on both sides, and fit everything on the training part."""
     if not path.exists():
         raise FileNotFoundError(f"there is no {path}; give a CSV file with one row of column names")
+    parts = [path / "train.csv", path / "val.csv"]
+    if all(part.is_file() for part in parts):
+        first = TypedTable(parts[0], label=label)
+        count = len(first)
+        table = TypedTable(parts, label=label, classes=first.classes, fit_rows=range(count), scale=True)
+        return table, Split(np.arange(count), np.arange(count, len(table)), np.arange(0))
     if path.is_dir():
         found = ", ".join(sorted(one.name for one in path.glob("*.csv"))) or "no CSV file"
-        raise ValueError(f"{path} is a folder, which holds {found}; give one CSV file")
+        raise ValueError(
+            f"{path} is a folder, which holds {found}; give one CSV file, or a folder with train.csv and val.csv"
+        )
     whole = TypedTable(path, label=label)
     if not 2 <= len(whole.classes) <= len(whole) // 2:
         raise ValueError(
@@ -121,10 +130,15 @@ def plot(history: list[dict[str, float]], path: Path) -> None:
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA, help="CSV file (default: the penguins)")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=DATA,
+        help="CSV file, or a folder with train.csv and val.csv (default: the penguins)",
+    )
     parser.add_argument("--label", default="species", help="column with the classes")
     parser.add_argument("--out", type=Path, default=Path("runs/table_classify"), help="folder for model and results")
-    parser.add_argument("--resume", action="store_true", help="go on from model.pt in --out")
+    parser.add_argument("--resume", action="store_true", help="go on from last.pt in --out")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--no-shuffle", action="store_true", help="keep the rows in the order of the file")
@@ -136,7 +150,17 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def train_and_report(args: argparse.Namespace, table: TypedTable, split: Any, begin: float) -> float:
+def resume(saved: Path, model: nn.Module, optimiser: torch.optim.Optimizer, loader: Loader) -> list[dict[str, float]]:
+    """Take up where an earlier run stopped; return its history."""
+    state = torch.load(saved, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimiser.load_state_dict(state["optimiser"])
+    loader.load_state_dict(state["loader"])
+    history: list[dict[str, float]] = state["history"]
+    return history
+
+
+def train_and_report(args: argparse.Namespace, table: TypedTable, split: Split, begin: float) -> float:
     """Run the epochs that are left, save after each, and write the results."""
     args.out.mkdir(parents=True, exist_ok=True)
     table.schema.save(args.out / "schema.json")
@@ -156,13 +180,9 @@ def train_and_report(args: argparse.Namespace, table: TypedTable, split: Any, be
     model = build(table).to(args.device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=1e-2)
     history: list[dict[str, float]] = []
-    saved = args.out / "model.pt"
+    saved = args.out / "last.pt"
     if args.resume and saved.exists():
-        state = torch.load(saved, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimiser.load_state_dict(state["optimiser"])
-        train.load_state_dict(state["loader"])
-        history = state["history"]
+        history = resume(saved, model, optimiser, train)
 
     while len(history) < args.epochs:
         train_loss = train_epoch(model, train, optimiser, args.device)
@@ -181,30 +201,23 @@ def train_and_report(args: argparse.Namespace, table: TypedTable, split: Any, be
     result = {
         "accuracy": history[-1]["accuracy"],
         "rows": {"train": len(split.train), "val": len(split.val)},
-        "classes": table.classes,
-        "features": table.schema.feature_names,
-        "categories": list(table.schema.categories),
         "epochs": len(history),
         "seconds": round(time.perf_counter() - begin, 2),
         "wait_share": round(train.report().wait_share, 3),
     }
-    (args.out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_result(args.out, table, result)
     print(f"accuracy {result['accuracy']:.3f} on {len(split.val)} rows held out; results in {args.out}")
     return history[-1]["accuracy"]
 
 
-def main(argv: Sequence[str] | None = None) -> float:
-    """Train, and return the accuracy on the rows held out."""
-    args = arguments(argv)
-    begin = time.perf_counter()
-    try:
-        table, split = prepare(args.data, args.label, args.seed)
-        if len(split.train) < args.batch_size and args.drop_last:
-            raise ValueError(f"{len(split.train)} training rows make no batch of {args.batch_size}; lower --batch-size")
-    except (ValueError, OSError, ImportError) as error:
-        print(f"table_classify: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    return train_and_report(args, table, split, begin)
+def write_result(out: Path, table: TypedTable, result: dict[str, Any]) -> None:
+    """Write the figures with the names of what they were made from."""
+    names = {
+        "classes": table.classes,
+        "features": table.schema.feature_names,
+        "categories": list(table.schema.categories),
+    }
+    (out / "result.json").write_text(json.dumps(result | names, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def test_row_31_assertions_vanish_under_optimisation():
 
 
 def test_row_35_normalising_draws_nothing():
-    from bestiary.loading import normalize
+    from bestiary.images import normalize
 
     batch, state = {"image": torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)}, torch.random.get_rng_state()
     assert torch.equal(normalize(batch)["image"], normalize(batch)["image"])
@@ -332,7 +332,11 @@ WRONG = [6, 10, 15, 16, 18, 27, 28, 31, 35, 41, 43, 51, 52, 53, 59, 60, 61, 63, 
 
 def test_the_page_lists_every_wrong_claim_and_names_tests_that_exist():
     page = (ROOT / "docs" / "lesson.md").read_text(encoding="utf-8")
-    listed = {int(number) for row in re.findall(r"^\| ([\d, *]+) \|", page, re.M) for number in re.findall(r"\d+", row)}
+    listed = {
+        int(number)
+        for row in re.findall(r"^\| ([\d, *]+) \|", page, re.MULTILINE)
+        for number in re.findall(r"\d+", row)
+    }
     assert set(WRONG) <= listed
     named = re.findall(r"`(tests?_rows?_\w+?)_?…`", page)
     assert len(named) > 20

@@ -116,8 +116,8 @@ if __name__ == "__main__":
 
 # The same with bestiary (flips on whole images, pixels normalised on the batch):
 #
-# from bestiary.images import ImageFolder
-# from bestiary.loading import Loader, normalize
+# from bestiary.images import ImageFolder, normalize
+# from bestiary.loading import Loader
 # from torchvision.transforms import v2
 # steps = v2.Compose([v2.Resize((64, 64)), v2.RandomHorizontalFlip()])
 # loader = Loader(ImageFolder(root, transform=steps), batch_size=32, shuffle=True, seed=0)

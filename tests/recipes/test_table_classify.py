@@ -46,7 +46,7 @@ def test_going_on_gives_what_one_run_gives(recipe, tmp_path):
     recipe.main(["--out", str(tmp_path / "whole"), "--epochs", "3"])
     recipe.main(["--out", str(tmp_path / "parts"), "--epochs", "1"])
     recipe.main(["--out", str(tmp_path / "parts"), "--epochs", "3", "--resume"])
-    one, two = (torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("whole", "parts"))
+    one, two = (torch.load(tmp_path / name / "last.pt", weights_only=True) for name in ("whole", "parts"))
     assert all(torch.equal(one["model"][name], two["model"][name]) for name in one["model"])
     assert one["history"] == two["history"]
 
@@ -97,3 +97,18 @@ def test_any_small_table_runs(recipe, tmp_path, rows):
 
 def test_help_and_import_need_no_data():
     assert subprocess.run([sys.executable, str(SCRIPT), "--help"], capture_output=True, check=True).stdout
+
+
+def test_a_folder_with_both_parts_is_used_as_it_is(recipe, tmp_path, capsys):
+    rows = [f"{'ab'[i % 2]},{i % 2}\n" for i in range(20)]
+    (tmp_path / "train.csv").write_text("kind,x\n" + "".join(rows))
+    (tmp_path / "val.csv").write_text("x,kind\n1,b\n")
+    out = tmp_path / "out"
+    recipe.main(["--data", f"{tmp_path}/", "--label", "kind", "--out", str(out), "--epochs", "1"])
+    assert json.loads((out / "result.json").read_text())["rows"] == {"train": 20, "val": 1}
+    (tmp_path / "val.csv").write_text("x,kind\n1,c\n")
+    with pytest.raises(SystemExit):
+        recipe.main(["--data", str(tmp_path), "--label", "kind", "--out", str(out)])
+    said = capsys.readouterr().err
+    assert "class 'c'" in said
+    assert "val.csv, row 1" in said
