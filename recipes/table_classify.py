@@ -150,6 +150,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use: more workers than that are slower."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def resume(saved: Path, model: nn.Module, optimiser: torch.optim.Optimizer, loader: Loader) -> list[dict[str, float]]:
     """Take up where an earlier run stopped; return its history."""
     state = torch.load(saved, weights_only=True)
@@ -165,16 +170,13 @@ def train_and_report(args: argparse.Namespace, table: TypedTable, split: Split, 
     args.out.mkdir(parents=True, exist_ok=True)
     table.schema.save(args.out / "schema.json")
     torch.manual_seed(args.seed)
-    workers = min(
-        args.workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
 
     # index: which rows, in which groups
     order = (Sequential if args.no_shuffle else Shuffled)(split.train)
     plan = BatchPlan(order, FixedSize(args.batch_size, drop_last=args.drop_last), seed=args.seed)
     held_out = BatchPlan(Sequential(split.val), FixedSize(256), ends="exact")
     # sample and batch: columns of rows, stacked already
-    train = Loader(table, plan=plan, num_workers=workers)
+    train = Loader(table, plan=plan, num_workers=min(args.workers, usable_cores()))
     val = Loader(table, plan=held_out)
 
     model = build(table).to(args.device)
@@ -188,11 +190,8 @@ def train_and_report(args: argparse.Namespace, table: TypedTable, split: Split, 
         train_loss = train_epoch(model, train, optimiser, args.device)
         val_loss, accuracy = evaluate(model, val, args.device)
         history.append({"train_loss": train_loss, "val_loss": val_loss, "accuracy": accuracy})
-        print(
-            f"\repoch {len(history)}/{args.epochs}: loss {train_loss:.3f}, accuracy {accuracy:.3f}",
-            end="",
-            file=sys.stderr,
-        )
+        done = f"epoch {len(history)}/{args.epochs}: loss {train_loss:.3f}, accuracy {accuracy:.3f}"
+        print(f"\r{done}", end="", file=sys.stderr)
         state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "loader": train.state_dict()}
         torch.save(state | {"history": history}, saved)
     print(file=sys.stderr)
@@ -218,6 +217,20 @@ def write_result(out: Path, table: TypedTable, result: dict[str, Any]) -> None:
         "categories": list(table.schema.categories),
     }
     (out / "result.json").write_text(json.dumps(result | names, indent=1) + "\n", encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> float:
+    """Train, and return the accuracy on the rows held out."""
+    args = arguments(argv)
+    begin = time.perf_counter()
+    try:
+        table, split = prepare(args.data, args.label, args.seed)
+        if len(split.train) < args.batch_size and args.drop_last:
+            raise ValueError(f"{len(split.train)} training rows make no batch of {args.batch_size}; lower --batch-size")
+    except (ValueError, OSError, ImportError) as error:
+        print(f"table_classify: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    return train_and_report(args, table, split, begin)
 
 
 if __name__ == "__main__":
