@@ -143,6 +143,8 @@ def test_shards_share_one_schema(tmp_path):
     assert table.locate(2).endswith("2.csv, row 1")
     assert table.locate(1).endswith("1.csv, row 2")
     assert table.schema.fitted_on == [str(one), str(two)]
+    with pytest.raises(ValueError, match=r"2\.csv, row 2: class 'r'.*1\.csv;"):
+        TypedTable([one, two], label="y", fit_rows=[0, 1])
 
 
 def test_shards_with_other_columns_are_refused(tmp_path):

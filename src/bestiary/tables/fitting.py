@@ -48,7 +48,7 @@ def fit_schema(sheet: Sheet, rows: Array, wishes: Wishes) -> Schema:
         label,
         target,
         skipped=[n for n, kind in kinds.items() if kind == "skip"],
-        fitted_on=sheet.files,
+        fitted_on=[sheet.files[i] for i in np.unique(np.searchsorted(sheet.ends, rows, side="right"))],
     )
 
 
