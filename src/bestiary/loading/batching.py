@@ -195,8 +195,8 @@ class BatchPlan:
 
 def _sealed(batches: list[IntArray]) -> list[IntArray]:
     """Return batches that nobody can write into; those of a grouping of the caller's own are copied."""
-    kinds = {(type(batch), getattr(batch, "dtype", None)) for batch in batches}
-    if kinds <= {(np.ndarray, np.dtype(np.int64))} and not any(batch.flags.writeable for batch in batches):
+    int64 = np.dtype(np.int64)
+    if all(type(batch) is np.ndarray and batch.dtype == int64 and not batch.flags.writeable for batch in batches):
         return batches
     return [frozen(np.array(batch, dtype=np.int64)) for batch in batches]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from dataclasses import KW_ONLY, dataclass, field
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -146,9 +147,11 @@ class LengthBuckets:
                     "cost needs a budget, max_total or max_padded; with batch_size it would change nothing"
                 )
         for name, value in (("max_total", self.max_total), ("max_padded", self.max_padded)):
-            if value is not None and (isinstance(value, bool) or not 0 < value < float("inf")):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < float("inf")
+            ):
                 raise ValueError(f"{name} should be a positive number, but is {value!r}")
-        if not 0 <= self.noise < 1:
+        if not isinstance(self.noise, Real) or not 0 <= self.noise < 1:
             raise ValueError(f"noise should lie in [0, 1), a share of the length, but is {self.noise!r}")
         if self.too_long not in ("error", "drop", "alone"):
             raise ValueError(f"too_long should be 'error', 'drop' or 'alone', but is {self.too_long!r}")

@@ -23,10 +23,15 @@ def permutation(bits: np.random.PCG64, count: int) -> IntArray:
     >>> sorted(permutation(chance("doctest", 0, 0), 5).tolist())
     [0, 1, 2, 3, 4]
     """
-    width = np.uint64(max(1, count - 1).bit_length())
-    keys = (bits.random_raw(count) >> width << width) | np.arange(count, dtype=np.uint64)
+    width = max(1, count - 1).bit_length()
+    keys = np.asarray(bits.random_raw(count), dtype=np.uint64)
+    keys &= np.uint64(
+        2**64 - 2**width
+    )  # in place throughout: fresh memory for millions costs as much as the arithmetic
+    keys |= np.arange(count, dtype=np.uint64)
     keys.sort()
-    return (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
+    keys &= np.uint64(2**width - 1)
+    return keys.view(np.int64)
 
 
 def mixed(bits: np.random.PCG64, items: IntArray) -> IntArray:
@@ -36,8 +41,11 @@ def mixed(bits: np.random.PCG64, items: IntArray) -> IntArray:
     """
     block = 1 + (len(items) >> 15)
     whole = len(items) // block * block
-    rows = items[:whole].reshape(-1, block)[permutation(bits, whole // block)]
-    return np.concatenate([items[whole:], rows.ravel()])
+    made = np.empty_like(items)
+    rows = permutation(bits, whole // block)
+    np.take(items[:whole].reshape(-1, block), rows, axis=0, out=made[:whole].reshape(-1, block), mode="clip")
+    made[whole:] = items[whole:]
+    return made
 
 
 def uniform(bits: np.random.PCG64, count: int) -> FloatArray:

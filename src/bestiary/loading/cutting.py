@@ -105,8 +105,12 @@ def by_total(borders: IntArray, costs: Numbers, cap: float) -> IntArray:
     scale = 2.0 ** (61 - np.ceil(np.log2(max(cap, 1e-300))) - len(costs).bit_length())
     if costs.dtype.kind == "i" and scale >= 1:
         scale = 1.0
-    units = np.ceil(costs * scale).astype(np.int64)
-    spent = np.concatenate([[0], np.cumsum(units)])
+    units = costs * scale
+    np.ceil(units, out=units)
+    spent = np.zeros(len(units) + 1, dtype=np.int64)
+    spent[1:] = units
+    del units  # and with it, at a million items, 8 MB
+    np.cumsum(spent, out=spent)
     most = int(np.floor(cap * scale))
     stops = borders
     begins = np.concatenate([[0], borders[:-1]])
