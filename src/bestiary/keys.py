@@ -37,7 +37,9 @@ def rank_and_world(rank: int | None = None, world_size: int | None = None) -> tu
     if rank is None and world_size is None:
         rank, world_size = _surroundings()
     if rank is None or world_size is None:
-        raise ValueError(f"rank and world_size go together, but rank={rank} and world_size={world_size}; give both or none")
+        raise ValueError(
+            f"rank and world_size go together, but rank={rank} and world_size={world_size}; give both or none"
+        )
     if world_size < 1 or not 0 <= rank < world_size:
         raise ValueError(f"rank must lie in [0, world_size), but rank={rank} and world_size={world_size}")
     return int(rank), int(world_size)

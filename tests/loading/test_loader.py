@@ -21,6 +21,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import Subset, TensorDataset
+
+from bestiary.loading import (
+    BatchPlan,
+    CollateError,
+    FixedSize,
+    Loader,
+    SampleError,
+    Sequential,
+    Shuffled,
+    Weighted,
+    WorkerDied,
+)
 from loader_datasets import (
     Batched,
     Dies,
@@ -34,19 +47,6 @@ from loader_datasets import (
     TwoArguments,
     doubling_collate,
     failing_collate,
-)
-from torch.utils.data import Subset, TensorDataset
-
-from bestiary.loading import (
-    BatchPlan,
-    CollateError,
-    FixedSize,
-    Loader,
-    SampleError,
-    Sequential,
-    Shuffled,
-    Weighted,
-    WorkerDied,
 )
 
 

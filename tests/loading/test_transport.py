@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loader_datasets import Pictures, Structures, structure
 from torch.utils.data import DataLoader
 
 from bestiary.loading import Loader
+from loader_datasets import Pictures, Structures, structure
 
 
 def same(left: Any, right: Any) -> bool:

@@ -13,6 +13,7 @@ from bestiary.loading.weighted import ClassBalanced, Weighted
 
 
 def start_method(context: Any) -> str:
+    """Return the name of the start method that a multiprocessing_context stands for."""
     if isinstance(context, str):
         return context
     return str((context or multiprocessing).get_start_method())
@@ -40,6 +41,7 @@ def plan_of(
 
 
 def check_dataset(dataset: Any) -> None:
+    """Raise where this is no map-style dataset."""
     if isinstance(dataset, IterableDataset):
         raise TypeError(
             f"Loader reads map-style datasets (__len__ and __getitem__), and {type(dataset).__name__} is an IterableDataset; "
@@ -78,6 +80,7 @@ def check_choices(
     timeout: float,
     ends: str,
 ) -> None:
+    """Raise where an argument has no meaning, or none beside the others."""
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
         raise ValueError(f"num_workers should be an integer from 0 on, not {num_workers!r}")
     if on_error not in ("raise", "skip", "replace"):

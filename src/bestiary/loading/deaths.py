@@ -31,6 +31,7 @@ class DeathWatch:
             signal.signal(signal.SIGCHLD, _Handler(handler))
 
     def close(self) -> None:
+        """Forget this crew's workers."""
         DeathWatch.pids -= self.mine
 
     def __enter__(self) -> None:
@@ -56,6 +57,7 @@ class _Handler:
 
 
 def ending(worker: Any) -> str:
+    """Say how a worker process ended."""
     code = worker.exitcode
     if code is None:
         return "dying"
@@ -69,6 +71,7 @@ def ending(worker: Any) -> str:
 
 
 def advice(text: str, codes: list[int | None]) -> str:
+    """Say what such an end often means, and what helps."""
     if "Bus error" in text or -signal.SIGBUS in codes:
         return "A bus error means that shared memory ran out: give the container more (--shm-size, --ipc=host), or take fewer workers, a smaller prefetch_factor or smaller batches"
     if -signal.SIGKILL in codes:

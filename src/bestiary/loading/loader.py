@@ -101,17 +101,8 @@ class Loader:
         self._told: set[str] = set()
         self._fetch = Fetch(dataset, self.collate, self.plan.seed, on_error, threads)
         self._pool = Pool(memory_share())
-        self._crew = None
-        if num_workers:
-            self._crew = Crew(
-                self._fetch,
-                num_workers,
-                context=multiprocessing_context,
-                persistent=persistent_workers,
-                prefetch_factor=prefetch_factor,
-                timeout=timeout,
-                transport=transport,
-            )
+        workers = (multiprocessing_context, persistent_workers, prefetch_factor, timeout, transport)
+        self._crew = Crew(self._fetch, num_workers, *workers) if num_workers else None
 
     # -- a pass
 

@@ -47,9 +47,11 @@ class Pass:
 
     @property
     def complete(self) -> bool:
+        """Whether the loop has received all that it was dealt."""
         return self.done >= len(self.dealt.batches)
 
     def batches(self) -> Iterator[Any]:
+        """Yield the batches, and keep account of them."""
         watch, pins = self.watch, self._pins()
         source = self._source()
         try:
@@ -169,4 +171,4 @@ class Pass:
             loader._told.add("sendable")
             method = start_method(loader.multiprocessing_context)
             if method != "fork":
-                check_sendable(method, dataset=loader.dataset, collate=loader.collate)
+                check_sendable(method, {"dataset": loader.dataset, "collate": loader.collate})

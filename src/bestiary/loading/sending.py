@@ -8,7 +8,7 @@ from typing import Any
 from bestiary.loading.errors import describe
 
 
-def check_sendable(context: Any, **arguments: object) -> None:
+def check_sendable(context: Any, arguments: dict[str, object]) -> None:
     """Raise a TypeError that names the argument which cannot be sent to workers of a start method other than fork."""
     for name, value in arguments.items():
         problem = _unsendable(value)
@@ -37,4 +37,5 @@ class _Nowhere:
     """A file that forgets: only whether the pickling works is of interest."""
 
     def write(self, data: Any) -> int:
+        """Forget it."""
         return len(data)

@@ -61,7 +61,6 @@ class Crew:
         self,
         fetch: Fetch,
         num_workers: int,
-        *,
         context: Any,
         persistent: bool,
         prefetch_factor: int | None,
