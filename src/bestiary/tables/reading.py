@@ -31,7 +31,7 @@ class Sheet(NamedTuple):
 def _arrow() -> tuple[Any, Any, Any]:
     """Return pyarrow and the two parts of it that are used here; they are loaded at the first call."""
     try:
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
         from pyarrow import compute, csv
     except ImportError as error:
         raise ImportError("reading CSV tables needs pyarrow: pip install 'bestiary[tables]'") from error
