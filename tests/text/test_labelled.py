@@ -48,6 +48,7 @@ def test_folder_gives_text_label_and_name(reviews: Path) -> None:
         {"text": "good\r\n", "label": 1, "name": "pos/b.txt"},
     ]
     assert dataset.labels.tolist() == [0, 1, 1]
+    assert list(dataset.names) == ["neg/c.TXT", "pos/a.txt", "pos/b.txt"]
     assert dataset.locate(-1) == str(reviews / "pos/b.txt")
     assert dataset.draws is False
 
@@ -186,7 +187,9 @@ def test_names_and_places_of_records(tmp_path: Path) -> None:
     plain = LabelledText.from_table(path)
     assert [plain[index]["name"] for index in range(2)] == ["rows.csv:2", "rows.csv:5"]
     assert plain.locate(1) == f"{path}, line 5"
-    assert [LabelledText.from_table(path, name="id")[index]["name"] for index in range(2)] == ["7", "8"]
+    assert list(plain.names) == ["rows.csv:2", "rows.csv:5"]
+    named = LabelledText.from_table(path, name="id")
+    assert [named[index]["name"] for index in range(2)] == list(named.names) == ["7", "8"]
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])

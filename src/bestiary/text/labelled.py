@@ -16,7 +16,7 @@ Sample::
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, Protocol, TypedDict
 
 import numpy as np
@@ -199,6 +199,13 @@ class LabelledText:
     def labels(self) -> npt.NDArray[np.int64]:
         """The label of each sample, int64 (N,), a copy."""
         return self._labels.copy()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The name of each sample, (N,), packed."""
+        from bestiary.files.names import PackedNames
+
+        return PackedNames(map(self._source.name, self._rows.tolist()))
 
     def __len__(self) -> int:
         return len(self._rows)
