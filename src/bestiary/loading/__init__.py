@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bestiary.loading.packing import pack_sequences as pack_sequences
     from bestiary.loading.packing import unpack_sequences as unpack_sequences
     from bestiary.loading.padding import mask_from_lengths as mask_from_lengths
+    from bestiary.loading.prefetch import DevicePrefetcher as DevicePrefetcher
     from bestiary.loading.prefetch import pin_memory as pin_memory
     from bestiary.loading.prefetch import to_device as to_device
     from bestiary.loading.report import PlanReport as PlanReport
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from bestiary.loading.weighted import class_weights as class_weights
 
 _WHERE = {
+    "DevicePrefetcher": "prefetch",
     "BatchPlan": "batching",
     "ClassBalanced": "weighted",
     "Collate": "collate",
@@ -89,6 +91,7 @@ __all__ = [
     "CollateError",
     "Columns",
     "Dealt",
+    "DevicePrefetcher",
     "FixedSize",
     "LengthBuckets",
     "Loader",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bestiary.keys import rank_and_world
 from bestiary.loading.arguments import check_choices, check_dataset, plan_of
@@ -16,6 +16,14 @@ from bestiary.loading.passes import Pass
 from bestiary.loading.rooms import Pool, memory_share
 from bestiary.loading.timing import LoaderReport, Stopwatch
 from bestiary.loading.workers import Crew, Transport
+
+
+class Bookmark(NamedTuple):
+    """A place in the passes of a loader: epoch, next global batch, and how many errors had been met."""
+
+    epoch: int
+    batch: int
+    errors: int
 
 
 class Loader:
@@ -129,22 +137,27 @@ class Loader:
 
     # -- state
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the place behind the last batch that the loop received, as plain values.
+    def state_dict(self, at: Bookmark | None = None) -> dict[str, Any]:
+        """Return the place behind the last batch that the loop received, or behind an earlier one, as plain values.
 
         It holds the global number of the next batch, so that it loads under another number of workers or ranks. The end
         of an epoch is the start of the next one.
         """
-        run, epoch, position = self._tracked, self.epoch, self._start
-        if run is not None and not run.complete:
-            epoch, position = run.epoch, run.position
+        epoch, position, errors = self.bookmark() if at is None else at
         return {
             "version": 1,
             "epoch": epoch,
             "batch": position,
             "plan": self.plan.fingerprint(),
-            "errors": [error.as_dict() for error in self.errors],
+            "errors": [error.as_dict() for error in self.errors[:errors]],
         }
+
+    def bookmark(self) -> Bookmark:
+        """Return a mark of the present place, for ``state_dict`` later; it costs next to nothing."""
+        run = self._tracked
+        if run is not None and not run.complete:
+            return Bookmark(run.epoch, run.position, len(self.errors))
+        return Bookmark(self.epoch, self._start, len(self.errors))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was taken.

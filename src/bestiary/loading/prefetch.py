@@ -1,14 +1,28 @@
-"""Bring batches to the device: whatever their structure, with their type kept."""
+"""Bring batches to the device: whatever their structure, with their type kept, and one ahead of the loop.
+
+Copying while the device computes takes three things, and leaving out any of them gives wrong data without an error::
+
+    loop's stream   | step 0      | step 1      | step 2
+    side stream     | copy 1      | copy 2      | copy 3
+
+1. The copy runs on a stream of its own, from page-locked memory; from ordinary memory it would wait for the host.
+2. The loop's stream waits for the copy's event, or a step reads memory that the copy has not filled yet.
+3. Every tensor is recorded on the loop's stream. Its memory belongs to the side stream, whose allocator gives it to the
+   next copy as soon as the loop drops the batch, while kernels that read it may still be queued.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from bestiary.loading.structure import map_tensors
+from bestiary.loading.structure import map_tensors, tensors_in
 
 Batch = TypeVar("Batch")
 
@@ -44,3 +58,179 @@ def _move(tensor: Tensor, *, device: torch.device | str | int, non_blocking: boo
 
 def _pin(tensor: Tensor) -> Tensor:
     return tensor.pin_memory() if tensor.device.type == "cpu" else tensor
+
+
+class DevicePrefetcher:
+    """Iterate over the batches of a loader on a device, with the next ones on their way while the loop computes.
+
+    On the CPU it is a plain loop with the same results. It starts no thread; one side stream serves it for its whole
+    life. An error of the loader comes after the batches before it. ``state_dict`` counts what the loop has received.
+
+    Args:
+        loader: any iterable of batches.
+        device: where the batches go.
+        transform: batch to batch, run on the device, such as ``normalize``.
+        depth: batches on their way beside the one in use.
+
+    Raises:
+        ValueError: depth is less than 1.
+
+    >>> batches = DevicePrefetcher([{"image": torch.zeros(2)}], "cpu", transform=lambda batch: {"x": batch["image"] + 1})
+    >>> list(batches), len(batches)
+    ([{'x': tensor([1., 1.])}], 1)
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        device: torch.device | str | int,
+        transform: Callable[[Any], Any] | None = None,
+        depth: int = 1,
+    ) -> None:
+        if depth < 1:
+            raise ValueError(f"depth should be at least 1, but is {depth}; to copy without prefetching use to_device")
+        self.loader, self.device, self.transform, self.depth = loader, torch.device(device), transform, depth
+        self._lane: Lane | None = None
+        self._mark: Any = None
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass of the loader."""
+        if self._lane is None:
+            self._lane = lane_to(self.device)
+        ready: deque[_Ready] = deque()
+        source = self._source(self._lane)
+        self._mark = None
+        more = True
+        try:
+            while True:
+                while more and len(ready) <= self.depth:
+                    ready.append(next(source))
+                    more = ready[-1].event is not None
+                item = ready.popleft()
+                if item.event is None:
+                    if item.error is not None:
+                        raise item.error
+                    self._mark = None
+                    return
+                self._mark = item.mark
+                yield self._lane.hand_over(item.batch, item.event)
+                del item  # what the loop drops is free
+        finally:
+            source.close()
+
+    def _source(self, lane: Lane) -> Generator[_Ready, None, None]:
+        """Yield batches on their way; at the end, or after an error, one item without an event."""
+        mark = getattr(self.loader, "bookmark", getattr(self.loader, "state_dict", None))
+        try:
+            for batch in self.loader:
+                with lane.aside():
+                    moved = lane.copy(batch)
+                    moved = moved if self.transform is None else self.transform(moved)
+                    event = lane.event()
+                yield _Ready(moved, event, mark() if mark else None, None)
+                del batch, moved
+        except Exception as error:  # noqa: BLE001 - it is raised in the loop, after the batches before it
+            yield _Ready(None, None, None, error)
+        else:
+            yield _Ready(None, None, None, None)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the loader's next pass that epoch."""
+        self._mark = None
+        self.loader.set_epoch(epoch)
+
+    def report(self) -> Any:
+        """Return the loader's figures."""
+        return self.loader.report()
+
+    def state_dict(self) -> Any:
+        """Return the loader's state behind the batch that the loop received last, not behind those on their way."""
+        if self._mark is None:
+            return self.loader.state_dict()
+        return self.loader.state_dict(self._mark) if hasattr(self.loader, "bookmark") else self._mark
+
+    def load_state_dict(self, state: Any) -> None:
+        """Make the loader's next pass go on where the state was taken."""
+        self._mark = None
+        self.loader.load_state_dict(state)
+
+
+class _Ready(NamedTuple):
+    """A batch on its way to the device; the event None tells the end."""
+
+    batch: Any
+    event: Any
+    mark: Any
+    error: Exception | None
+
+
+class Lane(Protocol):
+    """The way to a device: what a copy, a wait and a hand-over are there."""
+
+    def aside(self) -> AbstractContextManager[Any]:
+        """Issue what is inside on the side stream."""
+
+    def copy(self, batch: Any) -> Any:
+        """Start the copy of a batch."""
+
+    def event(self) -> Any:
+        """Return an event behind all that was issued aside, never None."""
+
+    def hand_over(self, batch: Any, event: Any) -> Any:
+        """Return a batch that the loop's stream may read."""
+
+
+class _Here:
+    """The way to the CPU, and to devices without streams: one thing after the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def aside(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def copy(self, batch: Any) -> Any:
+        return to_device(batch, self.device)
+
+    def event(self) -> Any:
+        return True
+
+    def hand_over(self, batch: Any, event: Any) -> Any:
+        return batch
+
+
+class _SideStream:
+    """The way to an accelerator: copies on a stream of their own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.stream = device, torch.Stream(device)
+
+    def aside(self) -> AbstractContextManager[Any]:
+        return self.stream
+
+    def copy(self, batch: Any) -> Any:
+        # from pinned memory of torch's own allocator, which waits for the copy before it gives that memory away again
+        return to_device(pin_memory(batch), self.device, non_blocking=True)
+
+    def event(self) -> Any:
+        return self.stream.record_event()
+
+    def hand_over(self, batch: Any, event: Any) -> Any:
+        current = torch.accelerator.current_stream(self.device)
+        current.wait_event(event)
+        for tensor in tensors_in(batch):
+            if tensor.device.type == self.device.type:
+                tensor.record_stream(current)
+        return batch
+
+
+def lane_to(device: torch.device) -> Lane:
+    """Return the way to a device: a side stream where the device has streams."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None or device.type != accelerator.type or device.type == "mps":
+        return _Here(device)
+    index = torch.accelerator.current_device_index() if device.index is None else device.index
+    return _SideStream(torch.device(device.type, index))

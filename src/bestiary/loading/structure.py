@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -85,3 +85,21 @@ def _with_attributes(value: Any, parts: dict[str, Any]) -> Any:
     for name, part in parts.items():
         object.__setattr__(fresh, name, part)
     return fresh
+
+
+def tensors_in(batch: Any) -> Iterator[Tensor]:
+    """Yield every tensor that a batch holds, each once: in containers, dataclasses and attributes of objects."""
+    todo, seen = [batch], set[int]()
+    while todo:
+        value = todo.pop()
+        if type(value) in _LEAVES or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, Mapping):
+            todo.extend(value.values())
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            todo.extend(value)
+        else:
+            todo.extend(getattr(value, "__dict__", {}).values())

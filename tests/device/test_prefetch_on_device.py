@@ -1,0 +1,101 @@
+"""DevicePrefetcher on an accelerator: exact data behind slow kernels, overlap, flat memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from bestiary.images import normalize
+from bestiary.loading import DevicePrefetcher
+from bestiary.loading import prefetch as prefetching
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+SIZE = 1 << 22
+
+
+class Numbered:
+    """Batch i is i everywhere."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        for number in range(self.count):
+            yield {"x": torch.full((SIZE,), float(number % 97))}
+
+
+def sums(batches: Any, cycles: int) -> list[float]:
+    """Queue a long kernel, then a sum, and drop the batch at once."""
+    found = []
+    for batch in batches:
+        torch.cuda._sleep(cycles)
+        found.append(batch["x"].sum())
+        del batch
+    return [float(value) for value in found]
+
+
+def test_case_f18_500_batches_are_exact_behind_long_kernels() -> None:
+    expected = [float(SIZE * (number % 97)) for number in range(500)]
+    assert sums(DevicePrefetcher(Numbered(500), "cuda", depth=2), 2_000_000) == expected
+
+
+@pytest.mark.parametrize("missing", ["wait", "record_stream"])
+def test_case_f18_without_wait_or_record_the_data_is_wrong(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each line is for: taken out, the same loop reads other data."""
+
+    class Broken(prefetching._SideStream):
+        def copy(self, batch: Any) -> Any:
+            torch.cuda._sleep(50_000_000)  # a slow copy
+            return super().copy(batch)
+
+        def hand_over(self, batch: Any, event: Any) -> Any:
+            current = torch.accelerator.current_stream(self.device)
+            if missing != "wait":
+                current.wait_event(event)
+            if missing != "record_stream":
+                batch["x"].record_stream(current)
+            return batch
+
+    monkeypatch.setattr(prefetching, "lane_to", Broken)
+    expected = [float(SIZE * (number % 97)) for number in range(60)]
+    assert sums(DevicePrefetcher(Numbered(60), "cuda:0"), 100_000_000) != expected
+
+
+def test_case_f21_copies_end_while_the_step_before_them_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the device's own clock: copy n + 1 is done before step n is, though it was asked for later."""
+    copies: list[Any] = []
+
+    class Timed(prefetching._SideStream):
+        def event(self) -> Any:
+            copies.append(torch.cuda.Event(enable_timing=True))
+            copies[-1].record(torch.cuda.current_stream())
+            return super().event()
+
+    monkeypatch.setattr(prefetching, "lane_to", Timed)
+    steps = []
+    for _ in DevicePrefetcher(Numbered(20), "cuda:0"):
+        torch.cuda._sleep(50_000_000)
+        steps.append(torch.cuda.Event(enable_timing=True))
+        steps[-1].record()
+    torch.cuda.synchronize()
+    assert all(copies[number + 1].elapsed_time(steps[number]) > 0 for number in range(1, 19))
+
+
+def test_reserved_memory_is_flat_over_40_epochs() -> None:
+    prefetcher = DevicePrefetcher(Numbered(10), "cuda")
+    reserved = []
+    for _ in range(40):
+        sums(prefetcher, 1000)
+        torch.cuda.synchronize()
+        reserved.append(torch.cuda.memory_reserved())
+    assert max(reserved[2:]) == reserved[2]
+
+
+def test_normalising_on_arrival() -> None:
+    pictures = [{"image": torch.arange(256, dtype=torch.uint8).repeat(3, 1)[None, :, None]} for _ in range(4)]
+    for batch in DevicePrefetcher(pictures, "cuda", transform=normalize):
+        assert batch["image"].device.type == "cuda"
+        assert torch.equal(batch["image"].cpu(), normalize(pictures[0])["image"])
