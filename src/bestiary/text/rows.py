@@ -90,6 +90,6 @@ def row_numbers(indices: Sequence[int], count: int, where: str) -> npt.NDArray[n
         IndexError: one of them is no row.
     """
     rows = np.array(indices, dtype=np.int64)
-    if rows.size and (rows.min() < 0 or rows.max() >= count):
+    if rows.size and rows.view(np.uint64).max() >= count:  # read without a sign, negative ones are huge: one look does
         return np.array([row_number(index, count, where) for index in rows.tolist()], dtype=np.int64)
     return rows
