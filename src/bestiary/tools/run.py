@@ -1,0 +1,127 @@
+"""What goes on around a training loop: its end on wrong input, generators, lines of metrics, a bar.
+
+Layout::
+
+    metrics.jsonl    a JSON object a line
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from bestiary.loading import Loader
+
+
+def stop(program: str, error: object, *, quiet: bool = False) -> NoReturn:
+    """End with exit code 2 and one short message: what was given is not what is needed. ``quiet`` leaves out the message."""
+    if not quiet:
+        print(f"{program}: {error}", file=sys.stderr, flush=True)
+    raise SystemExit(2)
+
+
+def usable_cores() -> int:
+    """Return how many processor cores this process may use.
+
+    >>> usable_cores() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def generator_states() -> dict[str, Any]:
+    """Return the states of torch's, numpy's and Python's global generators as plain values and tensors."""
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss),
+        "python": random.getstate(),
+    }
+
+
+def restore_generators(states: Mapping[str, Any]) -> None:
+    """Set the global generators to what ``generator_states`` returned."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+        torch.cuda.set_rng_state_all(states["cuda"])
+    name, keys, position, has_gauss, gauss = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    random.setstate(states["python"])
+
+
+class Metrics:
+    """Lines of JSON in a file, each on the disk's side at once, so that a killed run keeps them.
+
+    Args:
+        path: the file; None writes nowhere, as on all ranks but one.
+        at: bytes to keep of what is there already. A run that goes on from a checkpoint gives the ``place`` that stands
+            in it: what was written after it comes again.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, at: int = 0) -> None:
+        self._file = None
+        if path is not None:
+            Path(path).touch()
+            self._file = open(path, "r+b")  # noqa: SIM115 - open as long as the run
+            self._file.truncate(min(at, os.path.getsize(path)))
+            self._file.seek(0, os.SEEK_END)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Add a line."""
+        if self._file is not None:
+            self._file.write(json.dumps(dict(row)).encode() + b"\n")
+            self._file.flush()
+
+    def place(self) -> int:
+        """Return the number of bytes written, after they have reached the disk."""
+        if self._file is None:
+            return 0
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def progress(loader: Loader, label: str, total: int, *, unit: str = "images", quiet: bool = False) -> Iterator[Any]:
+    """Yield the batches of a loader's next pass and show on stderr how far it has come, how fast, and how long it waits.
+
+    Args:
+        label: such as "epoch 3/20".
+        total: batches in the whole epoch; a pass that goes on in its middle has fewer.
+        unit: what the samples are called.
+        quiet: show nothing.
+
+    On a terminal this is one line, renewed five times a second; elsewhere a line every 30 s.
+    """
+    terminal = sys.stderr.isatty()
+    shown = 0.0 if terminal else time.monotonic()
+    passing = iter(loader)
+    done = total - len(loader)
+    for batch in passing:
+        yield batch
+        done += 1
+        now = time.monotonic()
+        if quiet or now - shown < (0.2 if terminal else 30):
+            continue
+        shown, report = now, loader.report()
+        bar = "#" * round(20 * done / max(total, 1))
+        text = f"{label} [{bar:<20}] {done}/{total} batches, {report.samples_per_s:.0f} {unit}/s, "
+        text += f"waiting for data {report.wait_share:.0%}"
+        print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+    if terminal and not quiet:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
