@@ -73,6 +73,76 @@ def test_run_tests_passes_arguments_and_exit_code_on(checkout: Path) -> None:
     assert (checkout / ".venv" / "bin" / "calls").read_text().splitlines()[-1] == "-m pytest tests/lesson -k a b"
 
 
+def test_a_call_without_pip_args_takes_what_is_there_and_one_with_others_installs_again(checkout: Path) -> None:
+    maker = str(checkout / "maker")
+    script = checkout / "scripts" / "run"
+    assert "installing" in run(script, "recipes/one.py", PYTHON=maker, PIP_ARGS="-c some.txt").stderr
+    assert run(script, "recipes/one.py", PYTHON=maker, PIP_ARGS="").stderr == ""
+    assert "installing" in run(script, "recipes/one.py", PYTHON=maker, PIP_ARGS="-c other.txt").stderr
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock to keep two callers apart")
+def test_two_callers_at_once_install_once(checkout: Path) -> None:
+    maker = checkout / "maker"
+    maker.write_text(maker.read_text().replace("exit 0\n", 'case "$*" in *install*) sleep 1;; esac\nexit 0\n'))
+    command = [str(checkout / "scripts" / "run"), "recipes/one.py"]
+    both = [subprocess.Popen(command, env=os.environ | {"PYTHON": str(maker)}, stderr=subprocess.PIPE) for _ in "ab"]
+    told = b"".join(process.communicate(timeout=60)[1] for process in both)
+    assert [process.returncode for process in both] == [0, 0]
+    assert told.count(b"installing") == 1
+    calls = (checkout / ".venv" / "bin" / "calls").read_text().splitlines()
+    assert len([call for call in calls if "--editable" in call]) == 1 and calls.count("recipes/one.py") == 2
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        ("-c import", "3.10"),  # the question for the version
+        ("-m venv", "python3-venv"),
+        ("-m pip install", "PIP_ARGS"),
+        ("-m pip --version|-m ensurepip", "remove .venv"),
+    ],
+)
+def test_a_failure_says_what_to_do_and_leaves_no_stamp(checkout: Path, fails: str, says: str) -> None:
+    maker = checkout / "maker"
+    cases = "|".join(f'"{one}"*' for one in fails.split("|"))
+    maker.write_text(maker.read_text().replace("exit 0\n", f'case "$*" in {cases}) exit 1;; esac\nexit 0\n'))
+    done = run(checkout / "scripts" / "run", "recipes/one.py", PYTHON=str(maker), PIP_ARGS="")
+    assert done.returncode == 3 and says in done.stderr
+    assert not (checkout / ".venv" / "bestiary.stamp").exists()
+
+
+def test_check_goes_through_all_steps_and_names_those_that_failed(checkout: Path) -> None:
+    maker = checkout / "maker"
+    maker.write_text(maker.read_text().replace("exit 0\n", 'case "$*" in "-m ruff check"*) exit 1;; esac\nexit 0\n'))
+    done = run(checkout / "scripts" / "check", PYTHON=str(maker))
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "failed: lint doctests tests"  # the interpreter lets pytest fail with 7
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("== ")] == [
+        "== format",
+        "== lint",
+        "== types",
+        "== types-of-programs",
+        "== doctests",
+        "== tests",
+    ]
+    fine = run(checkout / "scripts" / "check", "--wrong", PYTHON=str(maker))
+    assert fine.returncode == 2 and fine.stdout.startswith("usage:")
+
+
+def test_ci_pins_versions_goes_through_both_parts_and_fails_if_one_did(checkout: Path) -> None:
+    (checkout / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", checkout / ".ci")
+    maker = str(checkout / "maker")
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_ARGS"} | {"PYTHON": maker}
+    command = ["bash", str(checkout / ".ci" / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 7
+    calls = (checkout / ".venv" / "bin" / "calls").read_text().splitlines()
+    assert any("-c scripts/constraints.txt --editable" in call for call in calls)
+    assert calls[-1] == "-m pytest" and "-m ruff format --check ." in calls
+
+
 def test_no_interpreter_is_told(checkout: Path) -> None:
     done = run(checkout / "scripts" / "run", "recipes/one.py", PYTHON="no-such-python")
     assert done.returncode == 3
