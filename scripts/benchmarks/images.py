@@ -24,6 +24,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,7 @@ def reading(name: str, root: Path, workers: int) -> dict[str, float]:
 
 def listing(name: str, root: Path) -> dict[str, float]:
     """Make the data set and return how long it took and what it holds and took in between."""
-    kind: Any
-    if name == "torchvision":
-        from torchvision.datasets import ImageFolder as kind
-    else:
-        from bestiary.images import ImageFolder as kind
+    kind = import_module("torchvision.datasets" if name == "torchvision" else "bestiary.images").ImageFolder
     kind(str(root.parent / "photos"))  # what is imported at the first call is no part of the listing
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

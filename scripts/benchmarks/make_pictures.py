@@ -40,7 +40,8 @@ def clouds(rng: Generator, height: int, width: int, steepness: float) -> Field:
     frequency[0, 0] = np.inf  # no mean
     phases = rng.standard_normal((*frequency.shape, 2)) @ np.array([1, 1j])
     field = np.fft.irfft2(phases * frequency**-steepness, s=(height, width)).astype(np.float32)
-    return field / field.std()
+    scaled: Field = field / field.std()
+    return scaled
 
 
 def shapes(rng: Generator, picture: Image.Image) -> None:
@@ -65,7 +66,7 @@ def photograph(rng: Generator, pool: Sequence[Field], grain: float) -> Image.Ima
     planes = [rng.uniform(70, 170) + light + 10 * cloud() for _ in range(3)]
     picture = Image.fromarray(np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8))
     shapes(rng, picture)
-    noise = rng.standard_normal(light.shape, dtype=np.float32) * grain
+    noise: Field = rng.standard_normal(light.shape, dtype=np.float32) * np.float32(grain)
     return Image.fromarray((np.asarray(picture) + noise[..., None]).clip(0, 255).astype(np.uint8))
 
 
