@@ -66,7 +66,8 @@ def photograph(rng: Generator, pool: Sequence[Field], grain: float) -> Image.Ima
     planes = [rng.uniform(70, 170) + light + 10 * cloud() for _ in range(3)]
     picture = Image.fromarray(np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8))
     shapes(rng, picture)
-    noise: Field = rng.standard_normal(light.shape, dtype=np.float32) * np.float32(grain)
+    shape: tuple[int, ...] = light.shape
+    noise = rng.standard_normal(shape, dtype=np.float32) * grain
     return Image.fromarray((np.asarray(picture) + noise[..., None]).clip(0, 255).astype(np.uint8))
 
 
