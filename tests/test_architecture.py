@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -11,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from torch.utils.data import IterableDataset
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 MODALITIES = ("audio", "images", "records", "tables", "text")
@@ -170,6 +172,46 @@ def test_no_module_is_named_like_one_of_the_standard_library() -> None:
     assert not names & (set(sys.stdlib_module_names) | {"utils", "base", "common", "helpers"})
 
 
+def docstrings(thing: object, name: str) -> dict[str, str | None]:
+    """Return what a public name says of itself, and each public method and property of a class."""
+    found = {name: thing.__doc__}
+    if isinstance(thing, type):
+        for inner, value in vars(thing).items():
+            if not inner.startswith("_") and (callable(value) or isinstance(value, (property, classmethod))):
+                found[f"{name}.{inner}"] = value.__doc__
+    return found
+
+
+def datasets() -> list[str]:
+    """Return the public datasets: classes of a modality that know where a sample comes from, or are streams."""
+    found = []
+    for package in (name for name in PACKAGES if room_of(name) in MODALITIES and name.count(".") == 1):
+        things = {name: getattr(import_module(package), name) for name in import_module(package).__all__}
+        found += [
+            f"{package}.{name}"
+            for name, thing in things.items()
+            if isinstance(thing, type) and (hasattr(thing, "locate") or issubclass(thing, IterableDataset))
+        ]
+    return found
+
+
+@pytest.mark.parametrize("name", datasets())
+def test_the_readme_has_a_row_for_each_dataset(name: str) -> None:
+    lines = (SOURCE.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    assert any(line.startswith(f"| `{name}` |") for line in lines), f"no row for {name} in README.md's table"
+
+
+def test_the_pages_name_what_exists() -> None:
+    for page in [*SOURCE.parent.glob("*.md"), *(SOURCE.parent / "docs").glob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        for name in set(re.findall(r"`(bestiary(?:\.\w+)+)`", text)):
+            package, _, last = name.rpartition(".")
+            there = name in MODULES or (package in MODULES and last in import_module(package).__all__)
+            assert there, f"{page.name} names {name}"
+        for package, names in re.findall(r"^(?:>>> )?from (bestiary\.\w+) import ([\w, ]+)$", text, flags=re.MULTILINE):
+            assert set(names.split(", ")) <= set(import_module(package).__all__), f"{page.name}: {package} {names}"
+
+
 @pytest.mark.parametrize("name", PACKAGES)
 def test_public_names(name: str) -> None:
     package = import_module(name)
@@ -178,7 +220,8 @@ def test_public_names(name: str) -> None:
     for public in package.__all__:
         thing = getattr(package, public)
         if callable(thing) and getattr(thing, "__module__", "").startswith("bestiary"):
-            assert (thing.__doc__ or "").strip(), f"{name}.{public} has no docstring"
+            silent = [one for one, doc in docstrings(thing, public).items() if not (doc or "").strip()]
+            assert not silent, f"{name}: no docstring in {silent}"
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = package.no_such_name
 

@@ -50,3 +50,16 @@ def test_commands_name_files_that_exist() -> None:
             r"\b((?:recipes|scripts|tests|docs)/[\w./-]+\.(?:py|sh|md|txt))\b", page.read_text(encoding="utf-8")
         ):
             assert (ROOT / name).exists(), f"{names(page)} names {name}"
+
+
+def test_the_readme_has_a_row_for_each_recipe() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [path.name for path in (ROOT / "recipes").glob("*.py") if f"| `recipes/{path.name}` |" not in text]
+    assert not missing
+
+
+def test_the_index_names_every_page() -> None:
+    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert not [
+        path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md" and f"({path.name})" not in text
+    ]
