@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bestiary.loading.batching import BatchPlan as BatchPlan
     from bestiary.loading.batching import FixedSize as FixedSize
+    from bestiary.loading.blocks import Blocks as Blocks
     from bestiary.loading.buckets import LengthBuckets as LengthBuckets
     from bestiary.loading.collate import Collate as Collate
     from bestiary.loading.collate import CollateError as CollateError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "DevicePrefetcher": "prefetch",
     "BatchPlan": "batching",
+    "Blocks": "blocks",
     "ClassBalanced": "weighted",
     "Collate": "collate",
     "CollateError": "collate",
@@ -86,6 +88,7 @@ _WHERE = {
 
 __all__ = [
     "BatchPlan",
+    "Blocks",
     "ClassBalanced",
     "Collate",
     "CollateError",

@@ -40,18 +40,16 @@ def plan_of(
     return plan
 
 
-def check_dataset(dataset: Any) -> None:
-    """Raise where this is no map-style dataset."""
+def check_dataset(dataset: Any) -> bool:
+    """Return whether the dataset is a stream; raise where it is neither that nor read by index."""
     if isinstance(dataset, IterableDataset):
-        raise TypeError(
-            f"Loader reads map-style datasets (__len__ and __getitem__), and {type(dataset).__name__} is an IterableDataset; "
-            "hand it to torch.utils.data.DataLoader"
-        )
+        return True
     missing = [name for name in ("__len__", "__getitem__") if not hasattr(type(dataset), name)]
     if missing:
         raise TypeError(
             f"a dataset needs __len__ and __getitem__; {type(dataset).__name__} has no {' and no '.join(missing)}"
         )
+    return False
 
 
 def check_population(plan: BatchPlan, size: int) -> None:

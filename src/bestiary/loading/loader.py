@@ -14,15 +14,19 @@ from bestiary.loading.errors import SampleError
 from bestiary.loading.fetch import Fetch, Policy
 from bestiary.loading.passes import Pass
 from bestiary.loading.rooms import Pool, memory_share
+from bestiary.loading.stream_fetch import StreamFetch
+from bestiary.loading.stream_pass import StreamPass
+from bestiary.loading.stream_places import check_place, place_of, stream_length
+from bestiary.loading.streams import StreamPlan, joined_state, stream_plan
 from bestiary.loading.timing import LoaderReport, Stopwatch
 from bestiary.loading.workers import Crew, Transport
 
 
 class Bookmark(NamedTuple):
-    """A place in the passes of a loader: epoch, next global batch, and how many errors had been met."""
+    """A place in the passes of a loader: epoch, next global batch (or how far a stream's readers are), and how many errors had been met."""
 
     epoch: int
-    batch: int
+    batch: Any
     errors: int
 
 
@@ -42,7 +46,7 @@ class Loader:
 
     Args:
         dataset: anything with ``__len__`` and ``__getitem__(int)``; ``__getitems__``, ``locate`` and ``draws`` are used
-            where it has them.
+            where it has them. Or a stream, an ``IterableDataset``: see ``bestiary.loading.streams``.
         batch_size: samples in a batch; 1 when neither it nor ``plan`` is given.
         shuffle: a new order every epoch; False by default.
         drop_last: leave out a last batch that is smaller.
@@ -63,7 +67,7 @@ class Loader:
 
     Raises:
         ValueError: arguments that exclude each other.
-        TypeError: a dataset without ``__len__`` and ``__getitem__``; an argument that cannot be sent to workers.
+        TypeError: a dataset that is neither read by index nor a stream; an argument that cannot be sent to workers.
 
     Example::
 
@@ -93,9 +97,13 @@ class Loader:
         threads: int | None = 1,
         transport: Transport = "slots",
     ) -> None:
-        check_dataset(dataset)
+        streaming = check_dataset(dataset)
         self.dataset = dataset
-        self.plan = plan_of(len(dataset), plan, batch_size, shuffle, drop_last, seed)
+        self.plan: Any = (
+            stream_plan(dataset, plan, batch_size, shuffle, drop_last, seed)
+            if streaming
+            else plan_of(len(dataset), plan, batch_size, shuffle, drop_last, seed)
+        )
         self.batch_size = getattr(self.plan.grouping, "batch_size", None)
         self.collate = Collate() if collate is None else collate
         self.num_workers, self.on_error, self.max_errors = num_workers, on_error, max_errors
@@ -103,11 +111,14 @@ class Loader:
         check_choices(num_workers, on_error, max_errors, persistent_workers, prefetch_factor, timeout, self.plan.ends)
         self.epoch = 0
         self.errors: list[SampleError] = []
-        self._start = 0  # global batch at which the next pass begins
+        self._start: Any = 0  # where the next pass begins: a global batch, or the place of a stream's readers
         self._run: Pass | None = None  # the pass that began last
         self._tracked: Pass | None = None  # the same, while a state would speak of it
         self._told: set[str] = set()
-        self._fetch = Fetch(dataset, self.collate, self.plan.seed, on_error, threads)
+        self._pass: type[Pass] = StreamPass if streaming else Pass
+        self._fetch = (StreamFetch if streaming else Fetch)(dataset, self.collate, self.plan.seed, on_error, threads)
+        if isinstance(self._fetch, StreamFetch):
+            self._fetch.batch_size = self.batch_size or 1
         self._pool = Pool(memory_share())
         workers = (multiprocessing_context, persistent_workers, prefetch_factor, timeout, transport)
         self._crew = Crew(self._fetch, num_workers, *workers) if num_workers else None
@@ -116,7 +127,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass: the epoch ``self.epoch``, at its start or where a loaded state left it."""
-        run = Pass(self, self.epoch, self._start)
+        run = self._pass(self, self.epoch, self._start)
         self._run = self._tracked = run
         self.epoch, self._start = self.epoch + 1, 0
         return run.batches()
@@ -124,8 +135,16 @@ class Loader:
     def __len__(self) -> int:
         """Return how many batches come on this rank: in the running pass, else in the next one."""
         if self._run is not None and self._run.running:
-            return len(self._run.dealt.batches)
-        return len(self.plan.deal(self.epoch, self._start, *self._place()).batches)
+            length = self._run.length()
+        elif isinstance(self.plan, StreamPlan):
+            length = stream_length(self, self.epoch, self._start)
+        else:
+            length = len(self.plan.deal(self.epoch, self._start, *self._place()).batches)
+        if length is None:
+            raise TypeError(
+                "the length of this stream is not known before it is read; ends='trim' or 'pad' would count it"
+            )
+        return length
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass that epoch, from its start."""
@@ -147,7 +166,7 @@ class Loader:
         return {
             "version": 1,
             "epoch": epoch,
-            "batch": position,
+            "batch": place_of(self, position) if isinstance(self.plan, StreamPlan) else position,
             "plan": self.plan.fingerprint(),
             "errors": [error.as_dict() for error in self.errors[:errors]],
         }
@@ -159,12 +178,14 @@ class Loader:
             return Bookmark(run.epoch, run.position, len(self.errors))
         return Bookmark(self.epoch, self._start, len(self.errors))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next pass go on where the state was taken.
+    def load_state_dict(self, state: Any) -> None:
+        """Make the next pass go on where the state was taken; for a stream also the list of all ranks' states.
 
         Raises:
             ValueError: the state is not a loader's, or belongs to another plan; both are named.
         """
+        if isinstance(state, (list, tuple)):
+            state = joined_state(state)
         if (
             not isinstance(state, dict)
             or state.get("version") != 1
@@ -179,7 +200,8 @@ class Loader:
         if differ:
             told = "; ".join(f"{key}: state {state['plan'].get(key)!r}, loader {ours.get(key)!r}" for key in differ)
             raise ValueError(f"the state belongs to another plan, so its place means nothing here: {told}")
-        self.epoch, self._start, self._run = int(state["epoch"]), int(state["batch"]), None
+        start = check_place(self, state["batch"]) if isinstance(self.plan, StreamPlan) else int(state["batch"])
+        self.epoch, self._start, self._run = int(state["epoch"]), start, None
         self._tracked = None
         self.errors = [SampleError.from_dict(fields) for fields in state["errors"]]
 

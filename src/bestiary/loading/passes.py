@@ -45,6 +45,10 @@ class Pass:
         """The next global batch: every rank has come as far as this one."""
         return self.start + self.done * self.world_size
 
+    def length(self) -> int | None:
+        """Return how many batches this pass has on this rank."""
+        return len(self.dealt.batches)
+
     @property
     def complete(self) -> bool:
         """Whether the loop has received all that it was dealt."""
@@ -162,6 +166,10 @@ class Pass:
                 f"each of {self.world_size} ranks takes every {self.world_size}-th batch; rank 0 has {len(self.dealt.batches)} of "
                 f"{len(plan.batches(self.epoch))}. BatchPlan(..., rank=0, world_size=1) reads all on every rank"
             )
+        self._check_sendable()
+
+    def _check_sendable(self) -> None:
+        loader = self.loader
         own = OwnGenerators(loader.dataset, loader.collate).names() if getattr(loader.dataset, "draws", True) else []
         if own:
             loader._tell(

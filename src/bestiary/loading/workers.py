@@ -180,6 +180,8 @@ class Crew:
         return "no batch"
 
     def _named(self, task: Task) -> str:
+        if not task.indices:  # of a stream
+            return "not known before they are read"
         places = [(index, locate(self.fetch.dataset, index)) for index in task.indices]
         return ", ".join(f"{index} ({place})" if place else str(index) for index, place in places)
 

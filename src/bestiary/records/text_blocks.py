@@ -1,0 +1,196 @@
+"""Blocks of text records on their way through a stream: cut at once, read when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bestiary.records.faults import RecordError, fault, too_long
+
+if TYPE_CHECKING:
+    from bestiary.records.csv_form import CsvForm
+    from bestiary.records.feeds import Feed
+    from bestiary.records.json_form import JsonForm
+    from bestiary.records.splitting import Cut
+
+FIRST = 1 << 14  # bytes of a file's first block: its first record comes at once
+
+
+class Block(Protocol):
+    """Some neighbouring records of one file."""
+
+    def __len__(self) -> int:
+        """Return how many records these are."""
+
+    def at(self, row: int) -> int:
+        """Return the place of a record; that of the row behind the last is where reading goes on."""
+
+    def many(self, start: int, stop: int) -> Sequence[dict[str, Any]]:
+        """Return records; any error at all means that they have to be read one by one."""
+
+    def one(self, row: int) -> dict[str, Any]:
+        """Return one record, or raise what is wrong with it."""
+
+
+class FaultBlock:
+    """Stands for what cannot be read: its one record raises."""
+
+    def __init__(self, error: Exception, at: int, behind: int) -> None:
+        self.error, self.places = error, (at, behind)
+
+    def __len__(self) -> int:
+        return 1
+
+    def at(self, row: int) -> int:
+        """Return its place, or where reading goes on."""
+        return self.places[row]
+
+    def many(self, start: int, stop: int) -> Sequence[dict[str, Any]]:
+        """Raise what is wrong."""
+        raise self.error
+
+    def one(self, row: int) -> dict[str, Any]:
+        """Raise what is wrong."""
+        raise self.error
+
+
+class TextBlock:
+    """Lines of JSON, or records of CSV."""
+
+    def __init__(
+        self,
+        form: JsonForm | CsvForm,
+        name: str,
+        feed: Feed,
+        base: int,
+        data: bytes,
+        cut: Cut,
+        count: int,
+        limit: int | None,
+    ) -> None:
+        self.form, self.name, self.feed, self.base, self.data, self.limit = form, name, feed, base, data, limit
+        self.starts, self.stops = cut.starts[:count].tolist(), cut.stops[:count].tolist()
+        self.behind = cut.used if count == len(cut.starts) else int(cut.starts[count])
+        self.line = feed.line(base)
+        self.names: list[str] = []
+        self.columns: Any = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def at(self, row: int) -> int:
+        """Return the byte of a record."""
+        return self.base + (self.starts[row] if row < len(self.starts) else self.behind)
+
+    def where(self, row: int) -> str:
+        """Return file, line and byte of a record."""
+        start = self.starts[row]
+        line = (
+            self.feed.line_behind(self.base + start)
+            if self.line is None
+            else self.line + self.data.count(b"\n", 0, start)
+        )
+        return f"{self.name}, line {line}, byte {self.base + start}"
+
+    def many(self, start: int, stop: int) -> Sequence[dict[str, Any]]:
+        """Return records; any error at all means that they have to be read one by one."""
+        if self.limit is not None and any(
+            self.stops[row] - self.starts[row] > self.limit for row in range(start, stop)
+        ):
+            raise ValueError("one of these is too long")
+        if self.form.kind == "csv":
+            from bestiary.records.csv_columns import csv_block
+
+            if self.columns is None:
+                self.columns = False  # unless it can be read whole
+                self.columns = csv_block(self.form, self.names, self.data, self.starts, self.stops)
+            if self.columns is False:
+                raise ValueError("some record of this block is bad")
+            rows: Sequence[dict[str, Any]] = self.columns[start:stop]
+            return rows
+        data = self.data
+        return self.form.many([data[a:b] for a, b in zip(self.starts[start:stop], self.stops[start:stop], strict=True)])
+
+    def one(self, row: int) -> dict[str, Any]:
+        """Return one record, or raise what is wrong with it."""
+        if self.columns:
+            found: dict[str, Any] = self.columns[row]
+            return found
+        record, where = self.data[self.starts[row] : self.stops[row]], self._where_of(row)
+        if self.limit is not None and len(record) > self.limit:
+            raise too_long(where(), len(record), self.limit)
+        if self.form.kind == "csv":
+            return self.form.one(record, self.names, where)
+        return self.form.one(record, where)
+
+    def _where_of(self, row: int) -> Callable[[], str]:
+        return lambda: self.where(row)
+
+
+def text_blocks(
+    form: JsonForm | CsvForm, name: str, feed: Feed, start: int, stop: int, limit: int | None = None
+) -> Iterator[TextBlock | FaultBlock]:
+    """Yield the records that begin in [start, stop) of a file; -1 means its end.
+
+    Lines may be asked for from any byte on; CSV from the start of the file or of a record.
+    """
+    at, names = find_head(form, name, feed)
+    if at < 0:
+        yield FaultBlock(
+            fault(name, f"the file cannot be read: {feed.fault or 'its head line is cut'}"), 0, max(stop, 1)
+        )
+        return
+    if start > at:
+        at = _next_line(feed, start) if form.kind == "json" else start
+    step = FIRST
+    while stop < 0 or at < stop:
+        data, ended = feed.read(step, at)
+        final = ended and not feed.fault
+        cut = form.cut(data, final)
+        count = len(cut.starts) if stop < 0 else int((cut.starts + at < stop).sum())
+        if count:
+            block = TextBlock(form, name, feed, at, data, cut, count, limit)
+            block.names = names
+            yield block
+        if count < len(cut.starts):
+            return
+        at += cut.used
+        if ended:
+            break
+        step = min(2 * step, form.step) if cut.used and step <= form.step else 2 * step if not cut.used else form.step
+    if feed.fault and (stop < 0 or at < stop):
+        rest = len(feed.read(1 << 30, at)[0])
+        where = f"{name}, line {feed.line_behind(at)}, byte {at}"
+        lost = f"; the {rest} bytes of a record before that are left out" if rest else ""
+        yield FaultBlock(fault(where, f"{feed.fault}{lost}"), at, at + rest + 1)
+
+
+def find_head(form: JsonForm | CsvForm, name: str, feed: Feed) -> tuple[int, list[str]]:
+    """Return where the records begin, and the columns of CSV; -1 where the file ends before that."""
+    size = FIRST
+    while True:
+        data, ended = feed.read(size, 0)
+        try:
+            if form.kind == "csv":
+                found = form.names(data, ended and not feed.fault)
+            else:
+                begin = form.head(data, ended)
+                found = None if begin < 0 else (begin, [])
+        except RecordError as error:
+            raise fault(name, str(error)) from None
+        if found is not None or ended:
+            return found or (-1, [])
+        size *= 4
+
+
+def _next_line(feed: Feed, start: int) -> int:
+    """Return the first byte of a line at or behind a byte."""
+    at = start - 1
+    while True:
+        data, ended = feed.read(1 << 12, at)
+        found = data.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(data)
+        if ended:
+            return at
