@@ -41,7 +41,7 @@ install_packages() {
     complain "installing bestiary and what its recipes and tests need into .venv; the first time takes minutes and gigabytes (PyTorch)"
     # shellcheck disable=SC2086
     "$python" -m pip install --disable-pip-version-check --progress-bar off ${PIP_ARGS-} --editable "$root[all,dev]" \
-        > >(grep --line-buffered -E '^ *(Downloading|Successfully)' >&2) ||
+        > >(grep --line-buffered -E '^ *Downloading .*[.](whl|gz) ' >&2) ||
         { complain "the installation failed (above). No network? No space? Versions can be pinned: PIP_ARGS='-c scripts/constraints.txt'"; return 3; }
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -160,3 +161,22 @@ def test_bench_lists_what_there_is_and_names_what_is_not() -> None:
     assert done.returncode == 0 and "images" in done.stdout and "harness" not in done.stdout
     wrong = run(ROOT / "scripts" / "bench", "nothing")
     assert wrong.returncode == 2 and "nothing" in wrong.stderr
+
+
+def test_the_oldest_versions_are_the_lower_bounds() -> None:
+    """``scripts/oldest.txt`` is what the lower bounds were tried with, so both change together."""
+    listed = re.findall(r'"([\w-]+)>=([\d.]+)"', (ROOT / "pyproject.toml").read_text().partition("[project]")[2])
+    bounds = {name: bound for name, bound in listed if name not in ("mypy", "ruff")}
+    oldest = dict(
+        re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / "scripts" / "oldest.txt").read_text(), flags=re.MULTILINE)
+    )
+    assert len(bounds) > 15 and oldest.keys() == bounds.keys()
+    for name, bound in bounds.items():
+        assert oldest[name] == bound or oldest[name].startswith(f"{bound}."), name
+
+
+def test_no_upper_bounds() -> None:
+    listed = re.findall(
+        r"^(?:dependencies|\w+) = (\[[^\]]*\])", (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE
+    )
+    assert not re.findall(r'"[\w-]+[^"]*(?:<|==|~=)[^"]*"', " ".join(listed))
