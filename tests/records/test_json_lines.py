@@ -202,7 +202,7 @@ def _read_in_child(rows: Any, start: int, queue: Any) -> None:
 def test_case_d04_handles_are_per_process(tmp_path: Path, method: str) -> None:
     rows = JsonLines(write_jsonl(tmp_path / "rows.jsonl", range(2_000)))
     assert rows[0]["id"] == 0
-    context = get_context(method)
+    context: Any = get_context(method)
     queue = context.Queue()
     children = [context.Process(target=_read_in_child, args=(rows, start, queue)) for start in range(4)]
     for child in children:

@@ -91,6 +91,13 @@ class StreamFetch(Fetch):
         task = Task(epoch, number, [], None, False, flagged, [])
         return self._collate(samples, pads, task, not isinstance(self.collate, Collate))
 
+    def mended(self, read: Sequence[Any], epoch: int, number: int) -> tuple[Any, list[bool]]:
+        """Return samples without the bad ones (None), or with others in their place, and which of them are repeats."""
+        good = [place for place, sample in enumerate(read) if sample is not None]
+        if self.policy == "replace" and 0 < len(good) < len(read):
+            return self._replaced(Task(epoch, number, [], None, False, False, []), list(read), good)
+        return [read[place] for place in good], [False] * len(good)
+
     # -- reading
 
     def _begin(self, opening: Opening, worker: int) -> None:
@@ -107,15 +114,8 @@ class StreamFetch(Fetch):
         if ended:
             self._iterator = None
             return Group(worker, None, list(read), begin, behind, count, True), [False] * len(read)
-        pads = [False] * len(read)
-        if errors:
-            good = [place for place, sample in enumerate(read) if sample is not None]
-            if self.policy == "replace" and good:
-                made, pads = self._replaced(Task(0, self._number(), [], None, False, False, []), list(read), good)
-                read = made
-            else:
-                read, pads = [read[place] for place in good], [False] * len(good)
-        return Group(worker, None, read, begin, behind, count, False), pads  # type: ignore[arg-type]
+        made, pads = self.mended(read, 0, self._number()) if errors else (read, [False] * len(read))
+        return Group(worker, None, made, begin, behind, count, False), pads  # type: ignore[arg-type]
 
     def _read(self, draws: bool, errors: list[SampleError]) -> Sequence[Any]:
         """Read as many samples as a batch has, fewer at the end; None stands for a bad one."""

@@ -158,7 +158,7 @@ class StreamPass(Pass):
 
     def _joined(self, rests: list[Fetched], turn: int) -> Iterator[Made]:
         """Make batches of the readers' last samples, in the order of the readers."""
-        size = self.loader.plan.grouping.batch_size
+        size, fetch = self.loader.plan.grouping.batch_size, self._fetch
         parts = [(fetched.batch, place) for fetched in rests for place in range(len(fetched.batch.rest))]
         errors = [error for fetched in rests for error in fetched.errors]
         seconds = sum(fetched.seconds for fetched in rests)
@@ -166,15 +166,16 @@ class StreamPass(Pass):
             chosen = parts[start : start + size]
             if len(chosen) < size and self.loader.plan.grouping.drop_last:
                 return
-            samples = [group.rest[place] for group, place in chosen if group.rest[place] is not None]
+            read = [group.rest[place] for group, place in chosen]
+            number = -1 - start // size - self.rank * (self.workers + 1)
+            samples, pads = fetch.mended(read, self.epoch, number)
             marks = {group.worker: mark_in(group, place + 1) for group, place in chosen}
             marks |= {
                 one.batch.worker: mark_in(one.batch, 0)
                 for one in rests
                 if not one.batch.rest and start == 0 and one.batch.behind
             }
-            number = -1 - start // size - self.rank * (self.workers + 1)
-            batch = self.collated(samples, [False] * len(samples), number) if samples else None
+            batch = self.collated(samples, pads, number) if samples else None
             yield Made(batch, len(samples), errors if start == 0 else [], seconds if start == 0 else 0.0, marks, turn)
 
     def collated(self, samples: list[Any], pads: list[bool], number: int) -> Any:

@@ -180,7 +180,8 @@ class RecordStream(IterableDataset[Any]):
                 if packed
                 else "they are split at borders of records"
             )
-            told.append(f"{len(files.paths)} files for {readers} readers (workers on all ranks): {how}")
+            count = f"{len(files.paths)} file{'s' * (len(files.paths) > 1)}"
+            told.append(f"{count} for {readers} readers (workers on all ranks): {how}")
         at = max((position["at"] or 0 for position in positions or () if position is not None), default=0)
         if at and packed:
             told.append(
