@@ -12,6 +12,7 @@ in the middle of an epoch), ``classes.json``, ``metrics.jsonl``, ``result.json``
 from __future__ import annotations
 
 import argparse
+import copy
 import difflib
 import json
 import math
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 from bestiary.files import hash_split, save_classes
 from bestiary.images import ImageFolder, eval_transform, normalize, train_transform
 from bestiary.images.decode import EXTENSIONS
-from bestiary.keys import rank_and_world
+from bestiary.keys import mix, rank_and_world
 from bestiary.loading import BatchPlan, Collate, FixedSize, Loader, SampleError, Sequential, Shuffled, to_device
 from bestiary.tools import Checkpoint, class_folders, draw_confusion, draw_samples, ranks, run
 
@@ -61,7 +62,7 @@ def prepare(args: argparse.Namespace) -> Data:
     if not len(train_rows) or not len(val_rows):
         found = f"{len(train_rows)} images to learn from and {len(val_rows)} to measure on"
         raise ValueError(f"found {found} in {args.data}; expected some of both; add images, two or more for each class")
-    size = args.size or min(128, max(16, short_side(train)))
+    size = args.size or min(128, max(16 if args.arch == "small" else 64, short_side(train)))
     # validation never gets the augmentation of training; small pictures bear less of it
     gentle = train_transform(size, scale=(0.7 if size <= 64 else 0.35, 1.0))
     evenly = eval_transform(size, resize=size)
@@ -69,13 +70,14 @@ def prepare(args: argparse.Namespace) -> Data:
 
 
 def short_side(images: ImageFolder) -> int:
-    """Return the short side of the first picture that can be read."""
-    for index in range(min(len(images), 10)):
+    """Return the middle one of the short sides of a few pictures."""
+    sides = []
+    for index in np.linspace(0, len(images) - 1, min(9, len(images))).astype(int).tolist():
         try:
-            return min(images[index]["image"].shape[1:])
+            sides.append(min(images[index]["image"].shape[1:]))
         except (OSError, ValueError):  # told and counted when the pictures are read in earnest
             continue
-    return 128
+    return int(np.median(sides or [128]))
 
 
 def small_net(classes: int, width: int = 32) -> nn.Module:
@@ -88,7 +90,8 @@ def small_net(classes: int, width: int = 32) -> nn.Module:
             nn.ReLU(),
             nn.MaxPool2d(2),
         ]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
+    head = nn.Linear(4 * width * 9, classes)  # where in the picture something is matters: means of 3 x 3 parts are kept
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Dropout(0.3), head)
 
 
 def build(arch: str, classes: int, size: int) -> nn.Module:
@@ -103,19 +106,27 @@ def build(arch: str, classes: int, size: int) -> nn.Module:
         raise ValueError(f"--arch {arch!r} is no classifier of torchvision's; try small, {', '.join(near)}")
     net: nn.Module = models.get_model(arch, weights=None, num_classes=classes)
     try:
-        with torch.no_grad():
-            net.eval()(torch.zeros(1, 3, size, size))
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--arch {arch} does not take pictures of {size} x {size} ({error}); try --size 224") from None
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # in training some want more pixels than in use
+            copy.deepcopy(net).train()(torch.zeros(2, 3, size, size))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        found = f"--arch {arch} does not take pictures of {size} x {size} ({error})"
+        raise ValueError(f"{found}; try --size 224, or 299 for inception_v3") from None
     return net
 
 
-def rate(step: int, steps: int, warm: int, end: float = 0.01) -> float:
-    """Return the share of ``--lr`` at a step: up in a line, then down along a cosine, at ``end`` in the last step."""
-    if step < warm:
-        return (step + 1) / (warm + 1)
-    along = min(1.0, (step - warm) / max(1, steps - 1 - warm))
-    return end + (1 - end) * (1 + math.cos(math.pi * along)) / 2
+class Rate:
+    """The share of ``--lr`` at a step: up in a line, then down along a cosine, at ``end`` in the last of ``steps``."""
+
+    def __init__(self, steps: int, end: float = 0.01) -> None:
+        self.steps, self.end = steps, end
+
+    def __call__(self, step: int) -> float:
+        """Return the share at a step; the first one is 0."""
+        warm = self.steps // 10
+        if step < warm:
+            return (step + 1) / (warm + 1)
+        along = min(1.0, (step - warm) / max(1, self.steps - 1 - warm))
+        return self.end + (1 - self.end) * (1 + math.cos(math.pi * along)) / 2
 
 
 def real(batch: dict[str, Any]) -> Tensor:
@@ -200,6 +211,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name, low in least.items():
         if getattr(args, name) is not None and getattr(args, name) < low:
             parser.error(f"--{name.replace('_', '-')} should be {low} or more")
+    try:
+        run.check_device(args.device)
+    except ValueError as error:
+        parser.error(f"--device: {error}")
     args.workers = min(args.workers, run.usable_cores())
     return args
 
@@ -227,23 +242,30 @@ def fit(
     args: argparse.Namespace, about: dict[str, Any], net: nn.Module, train: Loader, val: Loader, device: torch.device
 ) -> dict[str, Any]:
     """Go through the epochs that are left; return the last figures, and the seconds that all of them took."""
-    first = rank_and_world()[0] == 0
-    steps = sum(train.plan.steps(epoch) for epoch in range(args.epochs))
+    rank, world = rank_and_world()
+    rate = Rate(sum(train.plan.steps(epoch) for epoch in range(args.epochs)))
     optimiser = torch.optim.AdamW(net.parameters(), lr=args.lr, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(rate, steps=steps, warm=steps // 10))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
     parts = {"net": net, "optimiser": optimiser, "schedule": schedule, "loader": train}
     checkpoint = Checkpoint(args.out / "checkpoint.pt", parts, about, every_steps=args.save_every)
     at: dict[str, Any] = {"epoch": 0, "step": 0, "loss": 0.0, "images": 0, "metrics": 0}
     if args.resume and checkpoint.path.exists():
-        at = checkpoint.load()
-    metrics = run.Metrics(args.out / "metrics.jsonl" if first else None, at["metrics"])
+        try:
+            at = checkpoint.load()
+        except (ValueError, OSError) as error:
+            run.stop(NAME, error, quiet=rank > 0)
+        if at["span"] != [args.epochs, world]:  # what is left makes other steps than were planned
+            later = sum(train.plan.steps(epoch) for epoch in range(at["epoch"] + 1, args.epochs))
+            rate.steps = at["step"] + len(train) * (train.epoch == at["epoch"]) + later
+    at["span"] = [args.epochs, world]
+    metrics = run.Metrics(args.out / "metrics.jsonl" if rank == 0 else None, at["metrics"])
     model = ranks.averaged(net, device)
 
     while at["epoch"] < args.epochs:
         if train.epoch == at["epoch"]:  # else it was saved between the last step and the measuring
             model.train()
             label = f"epoch {at['epoch'] + 1}/{args.epochs}"
-            for batch in run.progress(train, label, train.plan.steps(at["epoch"]), quiet=not first):
+            for batch in run.progress(train, label, train.plan.steps(at["epoch"]), quiet=rank > 0):
                 # device: uint8 to [-1, 1] on arrival
                 batch = normalize(to_device(batch, device))
                 output, counts = model(batch["image"]), real(batch)
@@ -252,14 +274,15 @@ def fit(
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
-                value, lr, images = float(loss.detach()), schedule.get_last_lr()[0], len(counts)
+                total, images = ranks.summed(torch.stack([(losses * counts).sum(), counts.sum()]).detach()).tolist()
+                value, lr = total / max(1, images), schedule.get_last_lr()[0]
                 schedule.step()
-                at |= {"step": at["step"] + 1, "loss": at["loss"] + value * images, "images": at["images"] + images}
+                at |= {"step": at["step"] + 1, "loss": at["loss"] + total, "images": at["images"] + images}
                 metrics.write({"epoch": at["epoch"], "step": at["step"], "loss": value, "lr": lr})
                 if checkpoint.due(at["step"], device):
                     checkpoint.save(at, metrics)
         at |= evaluate(net, val, len(about["classes"]), device)
-        tell(at, args.epochs, train, metrics, quiet=not first)
+        tell(at, args.epochs, train, metrics, quiet=rank > 0)
         at |= {"epoch": at["epoch"] + 1, "loss": 0.0, "images": 0}
         checkpoint.save(at, metrics)
     metrics.close()
@@ -280,9 +303,15 @@ def main(argv: Sequence[str] | None = None) -> float:
         about = {"classes": list(data.train.classes), "arch": args.arch, "size": data.size}
         args.out.mkdir(parents=True, exist_ok=True)
         save_classes(args.out / "classes.json", data.train)
-        at = fit(args, about, net.to(device), train, val, device)
-    except (ValueError, OSError, ImportError, SampleError) as error:
+    except (ValueError, OSError, ImportError) as error:
         run.stop(NAME, error, quiet=rank > 0)
+    if rank == 0 and not args.resume:  # or a later --resume would go on from an older run
+        (args.out / "checkpoint.pt").unlink(missing_ok=True)
+    torch.manual_seed(mix(args.seed, "rank", rank))
+    try:
+        at = fit(args, about, net.to(device), train, val, device)
+    except SampleError as error:
+        run.stop(NAME, error)
     bad = {error.where: error.cause for errors in ranks.gathered(train.errors + val.errors) for error in errors}
     if rank == 0:
         finish(args, data, net, at, bad)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from bestiary.loading import Loader
-from bestiary.tools import draw_confusion, draw_samples, progress, stop, usable_cores
+from bestiary.tools import check_device, draw_confusion, draw_samples, progress, stop, usable_cores
 
 
 def test_stop_says_one_line_and_ends_with_2(capsys):
@@ -23,6 +23,22 @@ def test_no_more_cores_than_the_machine_has():
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
 
 
+def test_ranks_of_one_machine_share_its_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    for ranks, cores in (("1", 6), ("2", 3), ("4", 1), ("16", 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        assert usable_cores() == cores
+
+
+def test_a_device_has_to_be_there(monkeypatch):
+    check_device("cpu")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
+    check_device("cuda:1")
+    for name in ("mps", "warp", ""):
+        with pytest.raises(ValueError, match="cuda"):
+            check_device(name)
+
+
 def test_the_bar_passes_every_batch_on(capsys):
     loader = Loader(list(range(10)), batch_size=4)
     seen = [batch.tolist() for batch in progress(loader, "epoch 1/1", 3)]
@@ -34,7 +50,7 @@ def test_the_bar_tells_figures_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     list(progress(Loader(list(range(4)), batch_size=2), "epoch 1/1", 2))
     err = capsys.readouterr().err
-    assert "1/2 batches" in err
+    assert "1/2" in err
     assert "images/s" in err
     assert "waiting for data" in err
 

@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,14 +31,27 @@ def stop(program: str, error: object, *, quiet: bool = False) -> NoReturn:
 
 
 def usable_cores() -> int:
-    """Return how many processor cores this process may use.
+    """Return how many processor cores this process may use: its share, where ``torchrun`` runs several ranks here.
 
     >>> usable_cores() >= 1
     True
     """
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def check_device(name: str) -> None:
+    """Raise ValueError unless this machine has such a device.
+
+    >>> check_device("cpu")
+    """
+    try:
+        kind = torch.device(name).type
+    except RuntimeError as error:
+        raise ValueError(f"{name!r} is no device; give cpu, cuda or cuda:0") from error
+    found = torch.accelerator.current_accelerator(check_available=True)
+    if kind not in ("cpu", found.type if found else "cpu"):
+        raise ValueError(f"there is no {kind} device that torch can use here; give {found.type if found else 'cpu'}")
 
 
 def generator_states() -> dict[str, Any]:
@@ -96,6 +110,9 @@ class Metrics:
         if self._file is not None:
             self._file.close()
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def progress(loader: Loader, label: str, total: int, *, unit: str = "images", quiet: bool = False) -> Iterator[Any]:
     """Yield the batches of a loader's next pass and show on stderr how far it has come, how fast, and how long it waits.
@@ -106,22 +123,37 @@ def progress(loader: Loader, label: str, total: int, *, unit: str = "images", qu
         unit: what the samples are called.
         quiet: show nothing.
 
-    On a terminal this is one line, renewed five times a second; elsewhere a line every 30 s.
+    On a terminal this is a bar of tqdm; elsewhere, and without tqdm, a line every 30 s.
     """
-    terminal = sys.stderr.isatty()
-    shown = 0.0 if terminal else time.monotonic()
     passing = iter(loader)
     done = total - len(loader)
-    for batch in passing:
-        yield batch
-        done += 1
-        now = time.monotonic()
-        if quiet or now - shown < (0.2 if terminal else 30):
-            continue
-        shown, report = now, loader.report()
-        bar = "#" * round(20 * done / max(total, 1))
-        text = f"{label} [{bar:<20}] {done}/{total} batches, {report.samples_per_s:.0f} {unit}/s, "
-        text += f"waiting for data {report.wait_share:.0%}"
-        print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
-    if terminal and not quiet:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    bar = None if quiet or not sys.stderr.isatty() else _bar(label, done, total)
+    shown = time.monotonic() if bar is None else 0.0
+    try:
+        for batch in passing:
+            yield batch
+            done += 1
+            now = time.monotonic()
+            if quiet or now - shown < (30 if bar is None else 0.2):
+                continue
+            shown, report = now, loader.report()
+            speed = f"{report.samples_per_s:.0f} {unit}/s, waiting for data {report.wait_share:.0%}"
+            if bar is None:
+                print(f"{label}: {done}/{total} batches, {speed}", file=sys.stderr, flush=True)
+            else:
+                bar.n = done
+                bar.set_postfix_str(speed)
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _bar(label: str, done: int, total: int) -> Any:
+    """Return a bar of tqdm that is gone when it is closed, or None where tqdm is missing."""
+    try:
+        tqdm = import_module("tqdm")
+    except ImportError:
+        return None
+    return tqdm.tqdm(
+        desc=label, initial=done, total=total, unit="batch", leave=False, dynamic_ncols=True, file=sys.stderr
+    )
