@@ -294,12 +294,21 @@ class PowerCut(BaseException):
     """Nothing in the recipe expects this one."""
 
 
+@pytest.fixture(scope="module")
+def uncut(recipe, tmp_path_factory):
+    """A run of two epochs of three steps, with four saves each; returns its folder and its options."""
+    root = tmp_path_factory.mktemp("uncut")
+    class_folders(root / "imgs" / "train", {"a": 6, "b": 5})
+    class_folders(root / "imgs" / "val", {"a": 2, "b": 2})
+    options = ["--data", str(root / "imgs"), "--epochs", "2", "--batch-size", "4"]
+    options += ["--workers", "0", "--save-every", "1"]
+    recipe.main([*options, "--out", str(root / "out")])
+    return root / "out", options
+
+
 @pytest.mark.parametrize("saves", range(1, 9))
-def test_it_goes_on_from_every_checkpoint(recipe, tmp_path, monkeypatch, saves):
-    data = class_folders(tmp_path / "imgs" / "train", {"a": 6, "b": 5}).parent  # three steps and four saves an epoch
-    class_folders(data / "val", {"a": 2, "b": 2})
-    options = ["--data", str(data), "--epochs", "2", "--batch-size", "4", "--workers", "0", "--save-every", "1"]
-    recipe.main([*options, "--out", str(tmp_path / "whole")])
+def test_it_goes_on_from_every_checkpoint(recipe, uncut, tmp_path, monkeypatch, saves):
+    whole, options = uncut
     save, made = recipe.Checkpoint.save, []
 
     def cut(self, at, metrics):
@@ -311,10 +320,10 @@ def test_it_goes_on_from_every_checkpoint(recipe, tmp_path, monkeypatch, saves):
     with monkeypatch.context() as patch:
         patch.setattr(recipe.Checkpoint, "save", cut)
         with pytest.raises(PowerCut):
-            recipe.main([*options, "--out", str(tmp_path / "parts")])
-    recipe.main([*options, "--out", str(tmp_path / "parts"), "--resume"])
-    same_metrics(lines(tmp_path / "parts"), lines(tmp_path / "whole"))
-    one, two = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("whole", "parts"))
+            recipe.main([*options, "--out", str(tmp_path)])
+    recipe.main([*options, "--out", str(tmp_path), "--resume"])
+    same_metrics(lines(tmp_path), lines(whole))
+    one, two = (torch.load(out / "checkpoint.pt", weights_only=True) for out in (whole, tmp_path))
     assert all(torch.equal(one["net"][name], two["net"][name]) for name in one["net"])
 
 
