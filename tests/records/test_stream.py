@@ -141,7 +141,9 @@ def test_case_e15_what_was_read_before_is_not_read_again(tmp_path: Path) -> None
     stream = RecordStream(path, transform=lambda row: seen.append(row["id"]) or row)
     assert next(stream.open(0, 1, 0, 0, [position]))["id"] == last + 1
     assert seen == [last + 1]
-    path.write_bytes(b"#" * (position["at"] - 1) + b"\n" + path.read_bytes()[position["at"] :])  # nothing before is looked at
+    path.write_bytes(
+        b"#" * (position["at"] - 1) + b"\n" + path.read_bytes()[position["at"] :]
+    )  # nothing before is looked at
     assert next(RecordStream(path).open(0, 1, 0, 0, [position]))["id"] == last + 1
 
 

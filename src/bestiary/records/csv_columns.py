@@ -37,9 +37,15 @@ class ColumnRows(Sequence[dict[str, Any]]):
         return {name: column[index] for name, column in self._columns.items()}
 
 
-def csv_block(form: CsvForm, names: Sequence[str], data: bytes, starts: list[int], stops: list[int]) -> ColumnRows:
-    """Return the records of a block; any error at all means that they have to be read one by one."""
-    columns = _by_arrow(form, names, data[starts[0] : stops[-1]], len(starts)) if form.quotes else None
+def csv_block(
+    form: CsvForm, names: Sequence[str], data: bytes, starts: list[int], stops: list[int], regular: bool
+) -> ColumnRows:
+    """Return the records of a block; any error at all means that they have to be read one by one.
+
+    pyarrow is lenient where quotes are odd, so it only gets a text in which counting them explained all.
+    """
+    quick = regular and form.quotes
+    columns = _by_arrow(form, names, data[starts[0] : stops[-1]], len(starts)) if quick else None
     if columns is None:
         rows = form.rows([data[start:stop] for start, stop in zip(starts, stops, strict=True)], len(names))
         columns = [list(column) for column in zip(*rows, strict=True)]
@@ -50,13 +56,9 @@ def csv_block(form: CsvForm, names: Sequence[str], data: bytes, starts: list[int
 
 
 def _by_arrow(form: CsvForm, names: Sequence[str], text: bytes, count: int) -> list[list[Any]] | None:
-    """Return columns of strings; None where pyarrow is missing or does not see the same records.
-
-    pyarrow is lenient where quotes are odd, so it only gets what counting quotes could explain: an odd quote makes it
-    see other records or another number of them, and a field with a quote or a lone carriage return in it is read by us.
-    """
+    """Return columns of strings; None where pyarrow is missing or does not see as many records."""
     arrow = _arrow()
-    if arrow is None or b"\0" in text or not _plain_quotes(text, form.delimiter.encode()):
+    if arrow is None or b"\0" in text:
         return None
     pa, csv = arrow
     try:
@@ -73,12 +75,6 @@ def _by_arrow(form: CsvForm, names: Sequence[str], text: bytes, count: int) -> l
     except pa.ArrowInvalid:
         return None
     return [column.to_pylist() for column in table.columns] if table.num_rows == count else None
-
-
-def _plain_quotes(text: bytes, delimiter: bytes) -> bool:
-    from bestiary.records.splitting import is_regular
-
-    return is_regular(text, delimiter)
 
 
 @cache

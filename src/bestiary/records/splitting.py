@@ -20,12 +20,14 @@ class Cut(NamedTuple):
         starts, stops: int64 (N,), bytes of each record that is not blank, its line end included.
         used: bytes up to the last border.
         breaks: int64, bytes of all line feeds.
+        regular: whether counting quotes explained all of them, so that any CSV reader sees the same fields.
     """
 
     starts: IntArray
     stops: IntArray
     used: int
     breaks: IntArray
+    regular: bool = True
 
 
 class Walk(NamedTuple):
@@ -80,17 +82,8 @@ def cut_quoted(data: bytes, delimiter: bytes, final: bool) -> Cut:
             break
         walk *= 2
     white = b" \r\n" if delimiter == b"\t" else b" \t\r\n"
-    return _without_blanks(data, np.concatenate(parts), breaks, final, white)
-
-
-def is_regular(data: bytes, delimiter: bytes) -> bool:
-    """Whether every quote opens, closes or doubles as RFC 4180 has it, so that any CSV reader sees the same fields.
-
-    >>> is_regular(b'1,"a, b"', b","), is_regular(b'1,5" disk', b",")
-    (True, False)
-    """
-    array = np.frombuffer(data, np.uint8)
-    return _regular(array, np.flatnonzero((array == LF) | (array == QUOTE)), delimiter[0], 0, True)[1] < 0
+    cut = _without_blanks(data, np.concatenate(parts) if len(parts) > 1 else parts[0], breaks, final, white)
+    return cut if len(parts) == 1 else cut._replace(regular=False)
 
 
 def _regular(array: Any, special: IntArray, delimiter: int, at: int, final: bool) -> tuple[IntArray, int]:

@@ -131,13 +131,26 @@ class RecordIterator:
         while not self._held:
             if not self._fill() and not self._walk.next_unit():
                 return []
+        wanted = self._held[self._taken : self._taken + count]
         try:
-            return self._one_by_one(self._held[self._taken : self._taken + count])
+            return self._at_once(wanted)
         finally:
             if self._taken >= len(self._held):
                 self._held, self._taken = [], 0
                 if self._closed():
                     self._walk.next_unit()
+
+    def _at_once(self, wanted: list[tuple[Block, int]]) -> Sequence[Any]:
+        from bestiary.records.text_blocks import several
+
+        if len(wanted) > 1:
+            try:
+                found = several(wanted)
+            except Exception:  # noqa: BLE001 - the bad one is found when they are read one by one
+                return self._one_by_one(wanted)
+            self._taken += len(wanted)
+            return found
+        return self._one_by_one(wanted)
 
     def _one_by_one(self, wanted: list[tuple[Block, int]]) -> list[Any]:
         """Read up to the first bad record, which raises where it is the first of all."""

@@ -71,7 +71,7 @@ class TextBlock:
         self.form, self.name, self.feed, self.base, self.data, self.limit = form, name, feed, base, data, limit
         self.starts, self.stops = cut.starts[:count].tolist(), cut.stops[:count].tolist()
         self.behind = cut.used if count == len(cut.starts) else int(cut.starts[count])
-        self.line = feed.line(base)
+        self.line, self.regular = feed.line(base), cut.regular
         self.names: list[str] = []
         self.columns: Any = None
 
@@ -103,7 +103,7 @@ class TextBlock:
 
             if self.columns is None:
                 self.columns = False  # unless it can be read whole
-                self.columns = csv_block(self.form, self.names, self.data, self.starts, self.stops)
+                self.columns = csv_block(self.form, self.names, self.data, self.starts, self.stops, self.regular)
             if self.columns is False:
                 raise ValueError("some record of this block is bad")
             rows: Sequence[dict[str, Any]] = self.columns[start:stop]
@@ -123,8 +123,24 @@ class TextBlock:
             return self.form.one(record, self.names, where)
         return self.form.one(record, where)
 
+    def raw(self, row: int) -> bytes:
+        """Return the bytes of a record."""
+        return self.data[self.starts[row] : self.stops[row]]
+
     def _where_of(self, row: int) -> Callable[[], str]:
         return lambda: self.where(row)
+
+
+def several(wanted: Sequence[tuple[Block, int]]) -> Sequence[dict[str, Any]]:
+    """Return records of several blocks at once; any error at all means that they have to be read one by one."""
+    blocks = [block for block, _ in wanted]
+    if not all(type(block) is TextBlock and block.limit is None for block in blocks):
+        raise ValueError("not all of these are plain text")
+    form: Any = wanted[0][0].form  # type: ignore[attr-defined]
+    if form.kind != "json":
+        raise ValueError("columns are read block by block")
+    found: Sequence[dict[str, Any]] = form.many([block.raw(row) for block, row in wanted])  # type: ignore[attr-defined]
+    return found
 
 
 def text_blocks(
