@@ -1,0 +1,306 @@
+"""Record files: rows a second of JSON lines, CSV and tar, index speed and random access, beside line readers and peers.
+
+    scripts/bench records
+    scripts/bench records --only jsonl,json_lines,hf_jsonl --workers 0 --rounds 5 --data /data/bench
+
+Made once, about 1 GB each: the same rows {id, text, label} as JSON lines and as CSV with quoted commas and line ends, and 20,000
+small samples in ten tar files. All contenders of a kind deliver batches {id, text, label} of 256 rows of one file. ``cpu_us``
+is processor time a row of the main process and its workers, which hardly depends on what else is running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import processor_s, run_rounds, table
+
+BATCH = 256
+KINDS = {  # the first of a kind is what the others are compared with
+    "jsonl": ["json_lines", "orjson_lines", "hf_jsonl", "jsonl", "jsonl_shuffled"],
+    "csv": ["csv_lines", "hf_csv", "csv", "csv_python"],
+    "tar": ["webdataset", "tar"],
+    "random": ["offsets_json", "random"],
+    "index": ["read", "index_jsonl", "index_csv"],
+}
+FIELDS = {
+    "rate": "rows a second (index: MB)",
+    "cpu_us": "CPU us a row",
+    "first_s": "first batch, s",
+    "memory_mb": "peak MB",
+}
+WORDS = ["the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "as", "with", "his", "they", "at", "be", "this", "from", "have", "or", "by", "one", "had", "not", "but", "what"]
+
+
+def make(folder: Path, size: int) -> None:
+    """Write the files, unless they are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "rows.csv").exists() or not (folder / "rows.jsonl").exists():
+        _make_rows(folder, size)
+    if not (folder / "shard-9.tar").exists():
+        _make_tars(folder)
+
+
+def _texts(rng: np.random.Generator) -> list[str]:
+    texts = []
+    for _ in range(20_000):
+        words = list(rng.choice(np.array(WORDS), max(8, int(rng.normal(42, 12)))))
+        third = len(words) // 3
+        words[third] += "," * int(rng.random() < 0.5)
+        words[2 * third] += "\n" * int(rng.random() < 0.3)
+        if rng.random() < 0.2:
+            words[third + 1] = f'"{words[third + 1]}"'
+        texts.append(" ".join(words))
+    return texts
+
+
+def _make_rows(folder: Path, size: int) -> None:
+    rng, written, number = np.random.default_rng(4), 0, 0
+    texts = _texts(rng)
+    drafts = [folder / "rows.jsonl.part", folder / "rows.csv.part"]
+    with drafts[0].open("w", newline="\n") as lines, drafts[1].open("w", newline="") as rows:
+        writer = csv.writer(rows)
+        writer.writerow(["id", "text", "label"])
+        while written < size:
+            picks, labels = rng.integers(0, len(texts), 5000).tolist(), rng.integers(0, 10, 5000).tolist()
+            part = [(number + n, f"{texts[p]} {number + n}", labels[n]) for n, p in enumerate(picks)]
+            text = "".join(json.dumps({"id": i, "text": t, "label": c}) + "\n" for i, t, c in part)
+            lines.write(text)
+            writer.writerows(part)
+            written, number = written + len(text), number + 5000
+    for draft in drafts:
+        os.replace(draft, draft.with_suffix(""))
+
+
+def _make_tars(folder: Path) -> None:
+    for shard in range(10):
+        with tarfile.open(folder / f"shard-{shard}.tar", "w") as archive:
+            for number in range(2000 * shard, 2000 * shard + 2000):
+                for kind, data in (("txt", b"x" * 2000), ("cls", str(number % 10).encode())):
+                    info = tarfile.TarInfo(f"{number:06d}.{kind}")
+                    info.size = len(data)
+                    archive.addfile(info, io.BytesIO(data))
+
+
+# -- contenders: what each batch has is counted by its list of texts
+
+
+def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make a batch by hand."""
+    torch = import_module("torch")
+    numbers = {name: torch.tensor([row[name] for row in rows]) for name in ("id", "label")}
+    return numbers | {"text": [row["text"] for row in rows]}
+
+
+def iterable(rows: Callable[[int, int], Iterator[Any]], workers: int, make_batch: Any = collate) -> Iterable[Any]:
+    """Return torch's loader over rows that a function yields for worker k of n."""
+    data = import_module("torch.utils.data")
+
+    class Rows(data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Iterator[Any]:
+            info = data.get_worker_info()
+            return rows(0 if info is None else info.id, 1 if info is None else info.num_workers)
+
+    loader: Iterable[Any] = data.DataLoader(Rows(), BATCH, collate_fn=make_batch, num_workers=workers)
+    return loader
+
+
+def every_line(path: Path, loads: Callable[[bytes], Any]) -> Callable[[int, int], Iterator[Any]]:
+    """Every worker reads all lines, and parses its own."""
+
+    def rows(worker: int, workers: int) -> Iterator[Any]:
+        with path.open("rb", buffering=1 << 20) as file:
+            for number, line in enumerate(file):
+                if number % workers == worker:
+                    yield loads(line)
+
+    return rows
+
+
+def every_row(path: Path) -> Callable[[int, int], Iterator[Any]]:
+    """Every worker reads all rows by Python's csv, and keeps its own."""
+
+    def rows(worker: int, workers: int) -> Iterator[Any]:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.reader(file)
+            next(reader)
+            for number, row in enumerate(reader):
+                if number % workers == worker:
+                    yield {"id": int(row[0]), "text": row[1], "label": int(row[2])}
+
+    return rows
+
+
+def hugging_face(kind: str, path: Path, workers: int) -> Iterable[Any]:
+    """Datasets, streaming."""
+    stream = import_module("datasets").load_dataset(kind, data_files=str(path), streaming=True, split="train")
+    data = import_module("torch.utils.data")
+    loader: Iterable[Any] = data.DataLoader(stream, BATCH, collate_fn=collate, num_workers=workers)
+    return loader
+
+
+def web_dataset(folder: Path, workers: int) -> Iterable[Any]:
+    """webdataset's own pipeline over the tar files."""
+    wds = import_module("webdataset")
+    stream = wds.WebDataset(sorted(map(str, folder.glob("shard-*.tar"))), shardshuffle=False, empty_check=False)
+    data = import_module("torch.utils.data")
+    loader: Iterable[Any] = data.DataLoader(
+        stream, BATCH, collate_fn=lambda rows: {"text": [r["txt"] for r in rows]}, num_workers=workers
+    )
+    return loader
+
+
+def ours(name: str, folder: Path, workers: int) -> Iterable[Any]:
+    """Return one of our loaders."""
+    from bestiary.loading import Loader
+    from bestiary.records import JsonLines, RecordStream
+
+    if name == "random":
+        return Loader(JsonLines(folder / "rows.jsonl"), batch_size=BATCH, shuffle=True, num_workers=workers)
+    if name == "tar":
+        stream = RecordStream(folder / "shard-*.tar", transform=as_text)
+    elif name.startswith("csv"):
+        if name == "csv_python":
+            import_module("sys").modules["pyarrow"] = None  # as if it were missing
+        stream = RecordStream(folder / "rows.csv", types={"id": int, "label": int})
+    else:
+        stream = RecordStream(folder / "rows.jsonl", shuffle=name.endswith("shuffled"))
+    return Loader(stream, batch_size=BATCH, num_workers=workers)
+
+
+def as_text(sample: dict[str, Any]) -> dict[str, Any]:
+    """Name the data as in the other files."""
+    return {"text": sample["txt"]}
+
+
+class Offsets:
+    """What one writes at first: offsets of lines by numpy, and json at each of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, parts, at = path, [np.zeros(1, np.int64)], 0
+        with path.open("rb", buffering=0) as file:
+            while block := file.read(1 << 24):
+                parts.append(np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + at + 1)
+                at += len(block)
+        self.starts, self.number = np.concatenate(parts), -1
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, index: int) -> Any:
+        if self.number < 0:
+            self.number = os.open(self.path, os.O_RDONLY)
+        start = int(self.starts[index])
+        return json.loads(os.pread(self.number, int(self.starts[index + 1]) - start, start))
+
+
+def loader_of(name: str, folder: Path, workers: int) -> Iterable[Any]:
+    """Return the batches of a contender."""
+    lines = folder / "rows.jsonl"
+    if name == "offsets_json":
+        data = import_module("torch.utils.data")
+        found: Iterable[Any] = data.DataLoader(
+            Offsets(lines), BATCH, shuffle=True, collate_fn=collate, num_workers=workers
+        )
+        return found
+    others: dict[str, Callable[[], Iterable[Any]]] = {
+        "json_lines": lambda: iterable(every_line(lines, json.loads), workers),
+        "orjson_lines": lambda: iterable(every_line(lines, import_module("orjson").loads), workers),
+        "csv_lines": lambda: iterable(every_row(folder / "rows.csv"), workers),
+        "hf_jsonl": lambda: hugging_face("json", lines, workers),
+        "hf_csv": lambda: hugging_face("csv", folder / "rows.csv", workers),
+        "webdataset": lambda: web_dataset(folder, workers),
+    }
+    return others[name]() if name in others else ours(name, folder, workers)
+
+
+def measure_index(name: str, folder: Path) -> dict[str, Any]:
+    """Measure reading alone, or the making of an index."""
+    from bestiary.records import CsvRows, JsonLines
+
+    path = folder / ("rows.csv" if name == "index_csv" else "rows.jsonl")
+    begun, cpu = time.perf_counter(), processor_s()
+    if name == "read":
+        block = bytearray(1 << 20)
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(block):
+                pass
+    else:
+        with tempfile.TemporaryDirectory(dir=folder) as where:
+            len((CsvRows if name == "index_csv" else JsonLines)(path, index_folder=where))
+    megabytes = path.stat().st_size / 1e6
+    return {"rate": megabytes / (time.perf_counter() - begun), "cpu_mb_s": megabytes / (processor_s() - cpu)}
+
+
+def measure(name: str, folder: Path, workers: int, rows: int) -> dict[str, Any]:
+    """Run one contender in this process."""
+    if name in KINDS["index"]:
+        return measure_index(name, folder)
+    import_module("torch.utils.data")
+    import_module("bestiary.loading.loader")
+    begun, cpu, first, count, start = time.perf_counter(), processor_s(), 0.0, 0, 0.0
+    skip = 2 * workers + 1  # what was made ahead when the clock starts
+    iterator = iter(loader_of(name, folder, workers))
+    for number, batch in enumerate(islice(iterator, rows // BATCH)):
+        first = first or time.perf_counter() - begun
+        if number >= skip:
+            count += len(batch["text"])
+        else:
+            start = time.perf_counter()
+    seconds = time.perf_counter() - start
+    close = getattr(iterator, "close", None) or getattr(iterator, "_shutdown_workers", None)
+    if close is not None:
+        close()
+    return {"rate": count / seconds, "cpu_us": 1e6 * (processor_s() - cpu) / max(count, 1), "first_s": first}
+
+
+def main() -> None:
+    """Measure one contender, or all of them in turn."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "bestiary-bench" / "records")
+    parser.add_argument("--size", type=int, default=10**9, help="bytes of the JSON lines, when they are made")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows read in a run")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--only", help="contenders or kinds, with commas between them")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    make(args.data, args.size)
+    if args.measure:
+        print(json.dumps(measure(args.measure, args.data, args.workers[0], args.rows)))
+        return
+    chosen = args.only.split(",") if args.only else list(KINDS)
+    print(
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {args.rows:,} rows of {(args.data / 'rows.jsonl').stat().st_size:,} bytes"
+    )
+    for kind, names in KINDS.items():
+        names = names if kind in chosen else [name for name in names if name in chosen]
+        for workers in args.workers if kind != "index" else args.workers[:1]:
+            if names:
+                options = ["--data", str(args.data), "--rows", str(args.rows), "--workers", str(workers)]
+                rows = run_rounds(__file__, names, options, rounds=args.rounds)
+                fields = (
+                    FIELDS
+                    if kind != "index"
+                    else {"rate": "MB a second", "cpu_mb_s": "MB a CPU second", "memory_mb": "peak MB"}
+                )
+                print(
+                    f"\n{kind}, {workers} workers\n\n{table(rows, fields, ratio='rate', reference=names[0])}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
