@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,6 +87,11 @@ class Faulty(Plain):
 
 class Batched(Faulty):
     """Has ``__getitems__``, which fails as a whole where one sample is bad."""
+
+    draws = False
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return super().__getitem__(index)
 
     def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
         return [self[index] for index in indices]
@@ -206,3 +212,100 @@ def structure(samples: list[int]) -> dict[str, Any]:
         "numbers": (1, 2.5, None),
         "strided": torch.arange(12).view(3, 4)[:, ::2],
     }
+
+
+class Caching(Plain):
+    """Keeps what it stacked, as a dataset that reads slowly would."""
+
+    draws = False
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.kept: dict[int, torch.Tensor] = {}
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        from bestiary.loading import stack
+
+        if index not in self.kept:
+            self.kept[index] = stack([torch.full((1 << 17,), float(index))] * 2)
+        return {"index": index, "rows": self.kept[index]}
+
+
+class Drawing(Plain):
+    """A subclass that draws, of a class that says it does not."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return super().__getitem__(index) | {"torch": float(torch.rand(())), "numpy": float(np.random.rand())}
+
+
+class Nested(Plain):
+    """Reads from a loader of its own, then draws."""
+
+    draws = True
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        from bestiary.loading import Loader
+
+        inner = next(iter(Loader(Noisy(4), batch_size=2, shuffle=True)))
+        return {"index": index, "inner": inner["numpy"], "numpy": float(np.random.rand()), "torch": torch.rand(1)}
+
+
+class ManyWithNone(Plain):
+    """Answers for a whole batch, with None for what it cannot read."""
+
+    draws = False
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 3:
+            raise OSError("gone")
+        return {"index": index}
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any] | None]:
+        return [None if index == 3 else {"index": index} for index in indices]
+
+
+class HiddenGenerators(Plain):
+    """Keeps generators where they are not easily found."""
+
+    draws = True
+    of_the_class = np.random.default_rng(1)
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.first = random.Random(2)
+        self.later = None
+        self.annotations = [{"box": [number, number]} for number in range(300)]
+        self.queue = deque([np.random.default_rng(3)])
+
+    @property
+    def args(self) -> None:
+        raise RuntimeError("not yet parsed")
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {
+            "class": float(self.of_the_class.random()),
+            "first": self.first.random(),
+            "queue": float(self.queue[0].random()),
+        }
+
+
+def none_collate(samples: list[Any]) -> None:
+    """Give nothing, for a loop that only wants the reading."""
+
+
+def unsendable_collate(samples: list[Any]) -> Any:
+    """Give something that no other process can have."""
+    return {"index": torch.zeros(2), "generator": (number for number in range(3))}
+
+
+def views_collate(samples: list[Any]) -> dict[str, torch.Tensor]:
+    """Give tensors whose values are kept as a promise: conjugate and negative views."""
+    numbers = torch.tensor([complex(sample["index"], 2) for sample in samples])
+    return {"conjugate": numbers.conj(), "negative": numbers.conj().imag}
+
+
+def dtypes_collate(samples: list[Any]) -> dict[str, torch.Tensor]:
+    """Give dtypes that few have."""
+    indices = torch.tensor([sample["index"] for sample in samples])
+    kinds = (torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16)
+    return {str(kind): indices.to(kind) for kind in kinds}

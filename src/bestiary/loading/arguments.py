@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from torch import multiprocessing
 from torch.utils.data import IterableDataset
 
+from bestiary.loading.arrays import whole_number
 from bestiary.loading.batching import BatchPlan, FixedSize
 from bestiary.loading.samplers import Sequential, Shuffled
 from bestiary.loading.weighted import ClassBalanced, Weighted
@@ -28,6 +30,9 @@ def plan_of(
     seed: int | None,
 ) -> BatchPlan:
     """Return the plan, or make the one that batch_size, shuffle and drop_last describe."""
+    for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
+        if value is not None and not isinstance(value, (bool, np.bool_)):
+            raise TypeError(f"{name} should be True or False, but is {value!r}")
     if plan is None:
         order = Shuffled(size) if shuffle else Sequential(size)
         return BatchPlan(
@@ -70,30 +75,37 @@ def check_population(plan: BatchPlan, size: int) -> None:
 
 
 def check_choices(
-    num_workers: int,
+    num_workers: Any,
     on_error: str,
     max_errors: float | None,
     persistent_workers: bool,
     prefetch_factor: int | None,
     timeout: float,
     ends: str,
-) -> None:
-    """Raise where an argument has no meaning, or none beside the others."""
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
-        raise ValueError(f"num_workers should be an integer from 0 on, not {num_workers!r}")
-    if on_error not in ("raise", "skip", "replace"):
-        raise ValueError(f"on_error should be 'raise', 'skip' or 'replace', not {on_error!r}")
+    transport: str,
+) -> int:
+    """Raise where an argument has no meaning, or none beside the others; return the number of workers."""
+    count = whole_number(num_workers, "num_workers", 0)
+    for name, value, known in (
+        ("on_error", on_error, ("raise", "skip", "replace")),
+        ("transport", transport, ("slots", "torch")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} should be one of {', '.join(map(repr, known))}, but is {value!r}")
     if on_error == "replace" and ends == "exact":
         raise ValueError(
-            "on_error='replace' repeats samples, and ends='exact' promises each one once; take on_error='skip' or another ending"
+            "on_error='replace' repeats samples, and ends='exact' promises each one once; "
+            "take on_error='skip' or another ending"
         )
-    if max_errors is not None and (
-        isinstance(max_errors, bool) or max_errors < 0 or (isinstance(max_errors, float) and max_errors >= 1)
-    ):
+    share = isinstance(max_errors, float)
+    if max_errors is not None and (isinstance(max_errors, bool) or max_errors < 0 or (share and max_errors >= 1)):
         raise ValueError(
             f"max_errors should be a count (an int from 0 on) or a share (a float from 0 to below 1), not {max_errors!r}"
         )
-    if num_workers == 0 and (persistent_workers or prefetch_factor is not None or timeout):
+    if prefetch_factor is not None:
+        whole_number(prefetch_factor, "prefetch_factor", 1)
+    if count == 0 and (persistent_workers or prefetch_factor is not None or timeout):
         raise ValueError(
             "persistent_workers, prefetch_factor and timeout concern worker processes; give num_workers=1 or more with them"
         )
+    return count

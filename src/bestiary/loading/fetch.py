@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -13,7 +14,8 @@ from torch.utils.data import get_worker_info
 from bestiary.keys import mix
 from bestiary.loading.collate import Collate, CollateError
 from bestiary.loading.errors import SampleError, describe, locate, sample_error
-from bestiary.loading.seeding import OwnGenerators, borrowed_generators, seed_all
+from bestiary.loading.rooms import Landlord, rented_from
+from bestiary.loading.seeding import OwnGenerators, borrowed_generators, is_lent, seed_all
 
 Policy = Literal["raise", "skip", "replace"]
 NOTHING = nullcontext()
@@ -49,17 +51,19 @@ class Fetch:
     ) -> None:
         self.dataset, self.collate, self.seed, self.policy, self.threads = dataset, collate, seed, policy, threads
         self._own: tuple[int, OwnGenerators] | None = None
+        self.landlord: Landlord | None = None  # where large batches lie
+        self.reading: Callable[[int], None] | None = None  # told each index before it is read
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_own": None}
+        return self.__dict__ | {"_own": None, "landlord": None, "reading": None}
 
     def __getitem__(self, task: Task) -> Fetched:
         """Make the batch of a task; what the dataset or the collator raises is returned, not raised."""
         start = time.perf_counter()
-        draws = getattr(self.dataset, "draws", True) is not False
-        collate_draws = not isinstance(self.collate, Collate)
+        draws = draws_of(self.dataset)
         in_main = get_worker_info() is None
         threads = _Threads(self.threads) if in_main and self.threads is not None else NOTHING
+        collate_draws = self.collate_draws
         with on_cpu(), threads, self._lend(task.epoch, draws or collate_draws, in_main):
             errors: list[SampleError] = []
             try:
@@ -73,11 +77,12 @@ class Fetch:
 
     def _samples(self, task: Task, draws: bool, errors: list[SampleError]) -> tuple[Sequence[Any], list[bool]]:
         """Return the samples that make up the batch and which of them are repeats; append to errors what is bad."""
-        many = None if draws else getattr(self.dataset, "__getitems__", None)
+        many = None if draws or not trusts(self.dataset, "__getitems__") else self.dataset.__getitems__
         if many is not None:
             try:
                 samples = many(task.indices)
-                if len(samples) == len(task.indices):
+                whole = type(samples) is not list or not any(sample is None for sample in samples)
+                if whole and len(samples) == len(task.indices):
                     return samples, [task.padded] * len(samples)
             except Exception:  # noqa: BLE001, S110 - read again one by one: that finds the bad ones, and raises them
                 pass
@@ -95,6 +100,8 @@ class Fetch:
         if draws:
             self._seed(mix(self.seed, task.epoch, index, task.occurrences[place] if task.occurrences else 0))
         try:
+            if self.reading is not None:
+                self.reading(index)
             sample = self.dataset[index]
             if sample is None:
                 raise TypeError("the dataset returned None; raise an error for a bad sample instead")
@@ -134,7 +141,7 @@ class Fetch:
         try:
             if draws:
                 self._seed(mix(self.seed, task.epoch, task.number, "collate"))
-            batch = self.collate(
+            batch = self._collated(
                 [_flag(sample, pad) for sample, pad in zip(samples, pads, strict=True)] if mixed else samples
             )
             return (
@@ -143,15 +150,27 @@ class Fetch:
                 else _flag(batch, torch.full((_rows(batch),), pads[0], dtype=torch.bool))
             )
         except Exception as error:
-            raise CollateError(self._sentence(task, error)) from error
+            raise CollateError(self.sentence(task, error, "could not be collated")) from error
 
-    def _sentence(self, task: Task, error: Exception) -> str:
+    @property
+    def collate_draws(self) -> bool:
+        """Whether the collator may draw: one of the user's own, which also may keep what it makes."""
+        return type(self.collate) is not Collate
+
+    def _collated(self, samples: Sequence[Any]) -> Any:
+        if self.landlord is None or self.collate_draws:
+            return self.collate(samples)
+        with rented_from(self.landlord):
+            return self.collate(samples)
+
+    def sentence(self, task: Task, error: Exception, what: str) -> str:
+        """Say what happened to a batch, and which samples it was made of."""
         places = [
             f"{index} ({where})" if (where := locate(self.dataset, index)) else str(index) for index in task.indices[:8]
         ]
         rest = f" and {len(task.indices) - 8} more" if len(task.indices) > 8 else ""
         cause = str(error) if isinstance(error, CollateError) else describe(error)
-        return f"batch {task.number} of epoch {task.epoch} could not be collated: {cause}; its samples: {', '.join(places)}{rest}"
+        return f"batch {task.number} of epoch {task.epoch} {what}: {cause}; its samples: {', '.join(places)}{rest}"
 
     # -- surroundings
 
@@ -161,12 +180,32 @@ class Fetch:
             self._own[1].seed(key)
 
     def _lend(self, epoch: int, draws: bool, in_main: bool) -> AbstractContextManager[object]:
-        """Look once a pass for generators that the dataset keeps; in the main process give all back after the batch."""
+        """Look for generators that the dataset keeps; in the main process, or inside another fetch, give all back."""
         if not draws:
             return NOTHING
-        if self._own is None or self._own[0] != epoch:  # a transform may have been set since the last pass
+        if self._own is None or self._own[0] != epoch or self._own[1].quick:  # one may have been made since
             self._own = epoch, OwnGenerators(self.dataset, self.collate)
-        return borrowed_generators(self._own[1]) if in_main else NOTHING
+        return borrowed_generators(self._own[1]) if in_main or is_lent() else NOTHING
+
+
+def draws_of(dataset: object) -> bool:
+    """Tell whether reading a sample may draw: not where the dataset says so, and means this very ``__getitem__``."""
+    if "draws" in getattr(dataset, "__dict__", ()):
+        return dataset.__dict__["draws"] is not False
+    return not (trusts(dataset, "draws") and dataset.draws is False)  # type: ignore[attr-defined]
+
+
+def trusts(dataset: object, name: str) -> bool:
+    """Tell whether what a class says by ``name`` was said with its ``__getitem__`` in view, not by a base class of it."""
+    kind: type = type(dataset)
+    return _said_for(kind, name)
+
+
+@lru_cache(maxsize=256)
+def _said_for(kind: type, name: str) -> bool:
+    where = {word: place for place, base in reversed(list(enumerate(kind.__mro__))) for word in base.__dict__}
+    reads = min(where.get(word, len(kind.__mro__)) for word in ("__getitem__", "__iter__"))
+    return where.get(name, len(kind.__mro__)) <= reads
 
 
 def on_cpu() -> AbstractContextManager[object]:

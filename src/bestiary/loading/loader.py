@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from bestiary.keys import rank_and_world
 from bestiary.loading.arguments import check_choices, check_dataset, plan_of
+from bestiary.loading.arrays import whole_number
 from bestiary.loading.batching import BatchPlan
 from bestiary.loading.collate import Collate
 from bestiary.loading.errors import SampleError
@@ -106,9 +107,11 @@ class Loader:
         )
         self.batch_size = getattr(self.plan.grouping, "batch_size", None)
         self.collate = Collate() if collate is None else collate
-        self.num_workers, self.on_error, self.max_errors = num_workers, on_error, max_errors
+        self.on_error, self.max_errors = on_error, max_errors
         self.multiprocessing_context, self.pin_memory = multiprocessing_context, pin_memory
-        check_choices(num_workers, on_error, max_errors, persistent_workers, prefetch_factor, timeout, self.plan.ends)
+        self.num_workers = check_choices(
+            num_workers, on_error, max_errors, persistent_workers, prefetch_factor, timeout, self.plan.ends, transport
+        )
         self.epoch = 0
         self.errors: list[SampleError] = []
         self._start: Any = 0  # where the next pass begins: a global batch, or the place of a stream's readers
@@ -119,9 +122,9 @@ class Loader:
         self._fetch = (StreamFetch if streaming else Fetch)(dataset, self.collate, self.plan.seed, on_error, threads)
         if isinstance(self._fetch, StreamFetch):
             self._fetch.batch_size = self.batch_size or 1
-        self._pool = Pool(memory_share())
+        self._fetch.landlord = Pool(memory_share()) if transport != "torch" else None
         workers = (multiprocessing_context, persistent_workers, prefetch_factor, timeout, transport)
-        self._crew = Crew(self._fetch, num_workers, *workers) if num_workers else None
+        self._crew = Crew(self._fetch, self.num_workers, *workers) if self.num_workers else None
 
     # -- a pass
 
@@ -130,7 +133,7 @@ class Loader:
         run = self._pass(self, self.epoch, self._start)
         self._run = self._tracked = run
         self.epoch, self._start = self.epoch + 1, 0
-        return run.batches()
+        return run.batches(self)
 
     def __len__(self) -> int:
         """Return how many batches come on this rank: in the running pass, else in the next one."""
@@ -147,8 +150,10 @@ class Loader:
         return length
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that epoch, from its start."""
-        self.epoch, self._start, self._tracked = epoch, 0, None
+        """Make the next pass that epoch, from its start; a pass that is running goes on."""
+        self.epoch, self._start = whole_number(epoch, "epoch", 0), 0
+        if self._tracked is not None and not self._tracked.running:
+            self._tracked = None
 
     def report(self) -> LoaderReport:
         """Return figures of the pass that began last: samples a second, share of the time spent waiting."""
@@ -160,7 +165,8 @@ class Loader:
         """Return the place behind the last batch that the loop received, or behind an earlier one, as plain values.
 
         It holds the global number of the next batch, so that it loads under another number of workers or ranks. The end
-        of an epoch is the start of the next one.
+        of an epoch is the start of the next one. With several ranks save that of rank 0: with ``ends="exact"`` other
+        ranks may be through their share while rank 0 has one batch left.
         """
         epoch, position, errors = self.bookmark() if at is None else at
         return {
@@ -190,6 +196,7 @@ class Loader:
             not isinstance(state, dict)
             or state.get("version") != 1
             or not {"epoch", "batch", "plan", "errors"} <= state.keys()
+            or (type(state["plan"]), type(state["errors"])) != (dict, list)
         ):
             found = sorted(state) if isinstance(state, dict) else type(state).__name__
             raise ValueError(
@@ -200,12 +207,23 @@ class Loader:
         if differ:
             told = "; ".join(f"{key}: state {state['plan'].get(key)!r}, loader {ours.get(key)!r}" for key in differ)
             raise ValueError(f"the state belongs to another plan, so its place means nothing here: {told}")
-        start = check_place(self, state["batch"]) if isinstance(self.plan, StreamPlan) else int(state["batch"])
-        self.epoch, self._start, self._run = int(state["epoch"]), start, None
+        epoch = whole_number(state["epoch"], "epoch of the state", 0)
+        if isinstance(self.plan, StreamPlan):
+            start = check_place(self, state["batch"])
+        else:
+            start = whole_number(state["batch"], "batch of the state", 0)
+            count = len(self.plan.batches(epoch))
+            if start > count:
+                raise ValueError(f"the state says batch {start} of epoch {epoch}, which has {count} batches")
+        self.epoch, self._start, self._run = epoch, start, None
         self._tracked = None
         self.errors = [SampleError.from_dict(fields) for fields in state["errors"]]
 
     # -- inside
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins where this loader would begin its next pass; running passes and workers stay here."""
+        return self.__dict__ | {"_run": None, "_tracked": None}
 
     def _place(self) -> tuple[int, int]:
         return rank_and_world(self.plan.rank, self.plan.world_size)
@@ -214,7 +232,7 @@ class Loader:
         """Give a notice once for this loader."""
         if text not in self._told:
             self._told.add(text)
-            warnings.warn(f"bestiary: {text}", stacklevel=4)
+            warnings.warn(f"bestiary: {text}", stacklevel=5)
 
     def _limit(self, samples: float) -> float:
         """Return how many bad samples a pass of so many may have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,8 @@ from bestiary.keys import mix
 from bestiary.loading.arguments import check_population, start_method
 from bestiary.loading.dealing import Dealt
 from bestiary.loading.errors import SampleError
-from bestiary.loading.fetch import Fetched, Task
+from bestiary.loading.fetch import Fetched, Task, draws_of
 from bestiary.loading.prefetch import pin_memory
-from bestiary.loading.rooms import rented_from
 from bestiary.loading.seeding import OwnGenerators
 from bestiary.loading.sending import check_sendable
 from bestiary.loading.timing import Stopwatch
@@ -30,7 +30,7 @@ class Pass:
     """A pass of a loader over one epoch, from global batch ``start`` on, for the rank that this process is now."""
 
     def __init__(self, loader: Loader, epoch: int, start: int) -> None:
-        self.loader, self.epoch, self.start = loader, epoch, start
+        self._loader, self.epoch, self.start = weakref.ref(loader), epoch, start
         self.rank, self.world_size = loader._place()
         self.dealt: Dealt = loader.plan.deal(epoch, start, self.rank, self.world_size)
         self.done = 0  # batches that the loop has received, or that were skipped whole
@@ -39,6 +39,14 @@ class Pass:
         self._check()
         if start == 0:  # a pass made again lists its bad samples again
             loader.errors[:] = [error for error in loader.errors if error.epoch != epoch]
+
+    @property
+    def loader(self) -> Loader:
+        """The loader, which lives as long as a loop over its batches does, and holds the pass."""
+        loader = self._loader()
+        if loader is None:
+            raise RuntimeError("the loader of this pass is gone")
+        return loader
 
     @property
     def position(self) -> int:
@@ -54,7 +62,7 @@ class Pass:
         """Whether the loop has received all that it was dealt."""
         return self.done >= len(self.dealt.batches)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self, loader: Loader) -> Iterator[Any]:
         """Yield the batches, and keep account of them."""
         watch, pins = self.watch, self._pins()
         source = self._source()
@@ -62,8 +70,8 @@ class Pass:
             watch.start = asked = time.perf_counter()
             for fetched in source:
                 self._account(fetched)
-                if fetched.batch is None:
-                    continue
+                if not fetched.samples:
+                    continue  # every one was bad
                 batch = pin_memory(fetched.batch) if pins else fetched.batch
                 watch.waited(asked)
                 watch.batches, watch.samples = watch.batches + 1, watch.samples + fetched.samples
@@ -78,15 +86,17 @@ class Pass:
     def _source(self) -> Generator[Fetched, None, None]:
         crew, tasks = self.loader._crew, self._tasks()
         if crew is not None:
-            return crew.run(tasks)
+            return crew.run(tasks, self.worker_seed())
         return self._here(tasks)
+
+    def worker_seed(self) -> int:
+        """Return what torch seeds workers from: only what is drawn outside of samples depends on it."""
+        return mix(self.loader.plan.seed, self.epoch, "workers") >> 1
 
     def _here(self, tasks: Iterator[Task]) -> Generator[Fetched, None, None]:
         """Make the batches in this process, large ones in memory that was used before."""
         for task in tasks:
-            with rented_from(self.loader._pool):
-                fetched = self.loader._fetch[task]
-            yield fetched
+            yield self.loader._fetch[task]
 
     def _tasks(self) -> Iterator[Task]:
         plan, policy = self.loader.plan, self.loader.on_error
@@ -170,7 +180,13 @@ class Pass:
 
     def _check_sendable(self) -> None:
         loader = self.loader
-        own = OwnGenerators(loader.dataset, loader.collate).names() if getattr(loader.dataset, "draws", True) else []
+        walk = OwnGenerators(loader.dataset, loader.collate) if draws_of(loader.dataset) else None
+        if walk is not None and walk.stopped:
+            loader._tell(
+                "the dataset holds so many objects that not all were searched for random generators of its own; one that "
+                "was missed is not seeded: keep it as a direct attribute, or draw from the global generators"
+            )
+        own = walk.names() if walk is not None else []
         if own:
             loader._tell(
                 f"random generators kept by the dataset are seeded for each sample, like the global ones: {', '.join(own)}"

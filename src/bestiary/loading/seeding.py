@@ -7,19 +7,24 @@ numbers: the same for any number of workers and after any resume, another one in
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
+from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.random import mtrand
 
-LEAVES = (str, bytes, int, float, complex, bool, type(None), type, torch.Tensor, np.ndarray, np.generic)
-MOST_OBJECTS = 2_000  # a walk through a dataset's settings; its data is not of interest
-LONGEST_LIST = 256  # a longer list holds data
+LEAVES = (str, bytes, int, float, complex, bool, type(None), type, torch.Tensor, np.ndarray, np.generic, ModuleType)
+MOST_OBJECTS = 20_000  # a walk through a dataset's settings; its data is not of interest
+QUICK = 200  # objects; so short a walk is made again for every batch
+LONGEST_LIST = 256  # of a longer list only the beginning is looked at: it holds data
 
 
 def seed_all(key: int) -> None:
@@ -45,11 +50,30 @@ def _spare_bits() -> Any:
 class OwnGenerators:
     """The generators that a dataset or its transforms keep as attributes: forked workers would all repeat them.
 
-    Found by a walk through attributes, containers and partials; reseeded with the same key as the global ones.
+    Found by a walk through attributes, containers and partials, the nearest first; reseeded with the same key as the
+    global ones.
+
+    Attributes:
+        found: where each one is, such as "transform.rng", and itself.
+        quick: whether the walk was so short that it can be made for every batch.
+        stopped: whether it was given up, so that one may have been missed.
     """
 
     def __init__(self, *roots: object) -> None:
-        self.found = list(_find(roots))
+        self.found: list[tuple[str, Any]] = []
+        seen = {id(random.__dict__.get("_inst")), id(torch.default_generator)}  # the global ones are seeded anyway
+        todo = deque[tuple[str, object]](("", root) for root in roots)
+        while todo and len(seen) < MOST_OBJECTS:
+            path, thing = todo.popleft()
+            if isinstance(thing, LEAVES) or id(thing) in seen:
+                continue
+            seen.add(id(thing))
+            if isinstance(thing, GENERATORS):
+                if not isinstance(thing, random.SystemRandom):
+                    self.found.append((path, thing))
+                continue
+            todo.extend((f"{path}.{name}" if path else name, part) for name, part in _parts(thing))
+        self.quick, self.stopped = len(seen) < QUICK, bool(todo)
 
     def seed(self, key: int) -> None:
         """Reseed each generator with a 64-bit key."""
@@ -65,19 +89,46 @@ class OwnGenerators:
 def borrowed_generators(own: OwnGenerators) -> Iterator[None]:
     """Lend the global generators and a dataset's own for seeding, and give them back as they were.
 
-    numpy's costs least by swapping the bit generator below it: 2 us, where its state would cost 75.
+    The global ones belong to all threads: one batch at a time is made with them. A loader inside a dataset borrows from
+    the loader around it. numpy's costs least by swapping the bit generator below it: 2 us, where its state would cost 75.
     """
-    torch_state, python_state = torch.default_generator.get_state(), random.getstate()
-    restores = [_restorer(generator) for _, generator in own.found]
-    bits = own_bits()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(torch_state)
-        random.setstate(python_state)
-        mtrand.set_bit_generator(bits)
-        for restore in restores:
-            restore()
+    with _lending.lock:
+        torch_state, python_state = torch.default_generator.get_state(), random.getstate()
+        restores = [_restorer(generator) for _, generator in own.found]
+        if _lending.depth:
+            restores.append(_restorer(np.random.Generator(mtrand.get_bit_generator())))
+        bits = own_bits()
+        _lending.depth += 1
+        try:
+            yield
+        finally:
+            _lending.depth -= 1
+            torch.default_generator.set_state(torch_state)
+            random.setstate(python_state)
+            mtrand.set_bit_generator(bits)
+            for restore in restores:
+                restore()
+
+
+class _Lending:
+    """Who has the global generators now: how many fetches inside one another, and the lock between threads."""
+
+    def __init__(self) -> None:
+        self.lock, self.depth = threading.RLock(), 0
+
+
+_lending = _Lending()
+
+
+def is_lent() -> bool:
+    """Tell whether this code runs inside a sample that was seeded: a loader inside a dataset."""
+    return _lending.depth > 0
+
+
+def in_worker() -> None:
+    """Prepare a fresh worker: it seeds without giving back, and holds no lock that another thread had at the fork."""
+    _lending.lock, _lending.depth = threading.RLock(), 1
+    own_bits()
 
 
 def _seed_one(generator: Any, key: int) -> None:
@@ -102,34 +153,29 @@ def _restorer(generator: Any) -> Callable[[], None]:
     return lambda: generator.setstate(python_state)
 
 
-def _find(roots: tuple[object, ...]) -> Iterator[tuple[str, Any]]:
-    """Yield (path, generator) for every generator that can be reached from the roots, each once."""
-    todo: list[tuple[str, object]] = [("", root) for root in reversed(roots)]
-    seen = {id(random.__dict__.get("_inst")), id(torch.default_generator)}  # the global ones are seeded anyway
-    while todo and len(seen) < MOST_OBJECTS:
-        path, thing = todo.pop()
-        if isinstance(thing, LEAVES) or id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        if isinstance(thing, (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)):
-            if not isinstance(thing, random.SystemRandom):
-                yield path, thing
-            continue
-        todo += [(f"{path}.{name}" if path else name, part) for name, part in _parts(thing)]
-
-
-def _parts(thing: object) -> list[tuple[str, object]]:
-    """Return what a thing holds, by name: attributes, items of short containers, a partial's or method's owner."""
-    if isinstance(thing, dict):
-        return [(str(name), part) for name, part in thing.items()] if len(thing) <= LONGEST_LIST else []
-    if isinstance(thing, (list, tuple, set, frozenset)):
-        return [(str(place), part) for place, part in enumerate(thing)] if len(thing) <= LONGEST_LIST else []
-    parts: list[tuple[str, object]] = []
-    for name in ("func", "args", "keywords", "__self__"):
-        if not isinstance(thing, type) and hasattr(type(thing), name):
-            parts.append((name, getattr(thing, name)))
+def _parts(thing: object) -> Iterator[tuple[str, object]]:
+    """Yield what a thing holds, by name: attributes, its class's too, items of containers, what a partial was made of."""
+    if isinstance(thing, Mapping):
+        yield from ((str(name), part) for name, part in itertools.islice(thing.items(), LONGEST_LIST))
+    elif isinstance(thing, (list, tuple, set, frozenset, deque)):
+        yield from ((str(place), part) for place, part in enumerate(itertools.islice(thing, LONGEST_LIST)))
+    if isinstance(thing, partial):
+        yield from (("func", thing.func), ("args", thing.args), ("keywords", thing.keywords))
+    elif isinstance(thing, MethodType):
+        yield "__self__", thing.__self__
+    elif isinstance(thing, FunctionType):
+        cells = [cell for cell in thing.__closure__ or () if cell != _EMPTY]
+        yield from zip(thing.__code__.co_freevars, (cell.cell_contents for cell in cells), strict=False)
+    yield from list(getattr(thing, "__dict__", {}).items())
     for kind in type(thing).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        names = [slots] if isinstance(slots, str) else list(slots)
-        parts += [(name, getattr(thing, name)) for name in names if name != "__dict__" and hasattr(thing, name)]
-    return parts + list(getattr(thing, "__dict__", {}).items())
+        if kind.__module__ in ("builtins", "abc", "typing", "collections") or isinstance(thing, FunctionType):
+            continue
+        for name, part in list(kind.__dict__.items()):
+            if isinstance(part, MemberDescriptorType) and hasattr(thing, name):  # a slot
+                yield name, getattr(thing, name)
+            elif isinstance(part, (*GENERATORS, list, tuple, dict)):
+                yield name, part
+
+
+_EMPTY = CellType()
+GENERATORS = (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)

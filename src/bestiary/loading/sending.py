@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiprocessing.context import set_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -26,11 +27,26 @@ def check_sendable(context: Any, arguments: dict[str, object]) -> None:
 
 
 def _unsendable(value: object) -> Exception | None:
+    set_spawning_popen(_Rehearsal())  # type: ignore[arg-type]  # locks and tensors may be sent to a process that is being started, and only then
     try:
         ForkingPickler(_Nowhere()).dump(value)
     except Exception as error:  # noqa: BLE001 - it is handed on as the answer
         return error
+    finally:
+        set_spawning_popen(None)
     return None
+
+
+class _Rehearsal:
+    """Stands for a process that is being started, for those that ask it to keep a file open."""
+
+    def duplicate_for_child(self, file: int) -> int:
+        """Return the file as it is: nobody will open it."""
+        return file
+
+    def DupFd(self, file: int) -> int:
+        """Return what stands for the file in a pickle that nobody will read."""
+        return file
 
 
 class _Nowhere:

@@ -90,6 +90,33 @@ class Slots:
         return view
 
 
+class Board:
+    """Where each worker writes which sample it reads, so that it can be told when the worker dies of it."""
+
+    def __init__(self, workers: int) -> None:
+        self.file = os.memfd_create("bestiary-board")
+        os.ftruncate(self.file, 8 * workers)
+        self._closing = weakref.finalize(self, _close, [self.file])
+        self._cells: np.ndarray[Any, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": reduction.DupFd(self.file)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.file, self._cells = state["file"].detach(), None
+
+    @property
+    def cells(self) -> np.ndarray[Any, Any]:
+        """One int64 for each worker: 1 + the index that it reads, 0 for none."""
+        if self._cells is None:
+            self._cells = np.frombuffer(mmap.mmap(self.file, os.fstat(self.file).st_size), dtype=np.int64)
+        return self._cells
+
+    def read(self, worker: int) -> int | None:
+        """Return the index that a worker is reading."""
+        return int(self.cells[worker]) - 1 if self.cells[worker] else None
+
+
 def _close(files: list[int]) -> None:
     for file in files:
         os.close(file)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from torch.utils.data import get_worker_info
 
 from bestiary.keys import mix
-from bestiary.loading.collate import Collate, CollateError
+from bestiary.loading.collate import CollateError
 from bestiary.loading.errors import SampleError, describe
-from bestiary.loading.fetch import NOTHING, Fetch, Fetched, Task, _Threads, on_cpu
+from bestiary.loading.fetch import NOTHING, Fetch, Fetched, Task, _Threads, draws_of, on_cpu
 
 MOST_IN_A_ROW = 1_000  # errors without a good sample between them: an iterator that does not go on
 
@@ -64,8 +64,8 @@ class StreamFetch(Fetch):
         """Make the next batch; what the stream or the collator raises is returned, not raised."""
         start = time.perf_counter()
         worker = get_worker_info()
-        number, draws = (0 if worker is None else worker.id), getattr(self.dataset, "draws", True) is not False
-        collate_draws = not isinstance(self.collate, Collate)
+        number, draws = (0 if worker is None else worker.id), draws_of(self.dataset)
+        collate_draws = self.collate_draws
         threads = _Threads(self.threads) if worker is None and self.threads is not None else NOTHING
         errors: list[SampleError] = []
         group = Group(number, None, [], None, None, 0, True)
@@ -89,7 +89,7 @@ class StreamFetch(Fetch):
     def batch(self, samples: Sequence[Any], pads: list[bool], epoch: int, number: int, flagged: bool) -> Any:
         """Collate samples to a batch."""
         task = Task(epoch, number, [], None, False, flagged, [])
-        return self._collate(samples, pads, task, not isinstance(self.collate, Collate))
+        return self._collate(samples, pads, task, self.collate_draws)
 
     def mended(self, read: Sequence[Any], epoch: int, number: int) -> tuple[Any, list[bool]]:
         """Return samples without the bad ones (None), or with others in their place, and which of them are repeats."""
@@ -176,9 +176,10 @@ class StreamFetch(Fetch):
         worker = get_worker_info()
         return int(self._count * opening.readers + opening.first + (0 if worker is None else worker.id))
 
-    def _sentence(self, task: Any, error: Exception) -> str:
+    def sentence(self, task: Any, error: Exception, what: str) -> str:
+        """Say what happened to a batch, and where in the stream it ends."""
         cause = str(error) if isinstance(error, CollateError) else describe(error)
-        return f"a batch of epoch {task.epoch} could not be collated: {cause}; it ends at {getattr(self._iterator, 'position', None)}"
+        return f"a batch of epoch {task.epoch} {what}: {cause}; it ends at {getattr(self._iterator, 'position', None)}"
 
 
 def open_reader(stream: Any, reader: int, readers: int, epoch: int, seed: int, positions: list[Any] | None) -> Any:

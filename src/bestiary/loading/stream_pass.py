@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import weakref
 from collections import deque
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,6 @@ from bestiary.loading.errors import SampleError
 from bestiary.loading.fetch import Fetched
 from bestiary.loading.passes import Pass
 from bestiary.loading.prefetch import pin_memory
-from bestiary.loading.rooms import rented_from
 from bestiary.loading.seeding import OwnGenerators, borrowed_generators
 from bestiary.loading.stream_ends import Evening, steps_of_ranks
 from bestiary.loading.stream_fetch import Group, Opening, StreamFetch, StreamTask
@@ -41,7 +41,7 @@ class StreamPass(Pass):
     """A pass of a loader over one epoch of a stream, from a place on."""
 
     def __init__(self, loader: Loader, epoch: int, start: Any) -> None:
-        self.loader, self.epoch, self.start = loader, epoch, start
+        self._loader, self.epoch, self.start = weakref.ref(loader), epoch, start
         self.rank, self.world_size = loader._place()
         self.workers = max(1, loader.num_workers)
         self.readers, self.first = self.world_size * self.workers, self.rank * self.workers
@@ -69,7 +69,7 @@ class StreamPass(Pass):
         """The place behind what the loop has received, as it is noted; ``place_of`` spells it out."""
         return Snapshot(self, dict(self.marks), self.turn)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self, loader: Loader) -> Iterator[Any]:
         """Yield batches; each one only when it is known whether another one comes, so that a state knows the end."""
         watch, pins = self.watch, self._pins()
         source = Evening(self).over(self._in_turn())
@@ -181,7 +181,7 @@ class StreamPass(Pass):
     def collated(self, samples: list[Any], pads: list[bool], number: int) -> Any:
         """Collate samples in the main process, as in a worker."""
         fetch = self._fetch
-        with rented_from(self.loader._pool), borrowed_generators(OwnGenerators(fetch.collate)):
+        with borrowed_generators(OwnGenerators(fetch.collate)):
             return fetch.batch(samples, pads, self.epoch, number, self.flagged)
 
     @property
@@ -202,13 +202,10 @@ class StreamPass(Pass):
         crew: Any = self.loader._crew
         tasks = self._to_read(rests)
         if crew is not None:
-            crew.tasks.riders = 1  # the first tasks go to one worker each, since they say how to begin
-            yield from crew.run(tasks)
+            yield from crew.run(tasks, self.worker_seed())  # one task a bundle at first: each says how to begin
             return
         for task in tasks:
-            with rented_from(self.loader._pool):
-                fetched = self._fetch[task]
-            yield fetched
+            yield self._fetch[task]
 
     def _to_read(self, rests: dict[int, Fetched]) -> Iterator[Any]:
         opening = Opening(self.epoch, self.first, self.readers, self.begin.positions, self.begin.counts, self.flagged)

@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
+from bestiary.loading.collate import CollateError
 from bestiary.loading.fetch import Fetch, Fetched, Task
-from bestiary.loading.rooms import ALIGNMENT, rented_from
-from bestiary.loading.slots import Slots
+from bestiary.loading.rooms import ALIGNMENT
+from bestiary.loading.slots import Board, Slots
 
 INLINE = 1 << 18  # bytes; up to here a batch rides in its message
 DTYPES = [
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
-    torch.float64, torch.bool, torch.complex64, torch.complex128,
+    torch.float64, torch.bool, torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64,
+    torch.float8_e4m3fn, torch.float8_e5m2,
 ]  # fmt: skip
 _NUMBER = {dtype: number for number, dtype in enumerate(DTYPES)}
 Place = tuple[int, int, tuple[int, ...], "tuple[int, ...] | None"]  # offset, dtype, shape, order of axes in memory
@@ -49,20 +52,36 @@ class Parcel(NamedTuple):
 class WorkerFetch:
     """What a worker's loop indexes: ``fetch[bundle]`` makes the batches of a bundle and packs them."""
 
-    def __init__(self, fetch: Fetch, slots: Slots | None, packed: bool) -> None:
-        self.fetch, self.slots, self.packed = fetch, slots, packed
+    def __init__(self, fetch: Fetch, slots: Slots | None, board: Board | None, packed: bool) -> None:
+        self.fetch, self.slots, self.board, self.packed = fetch, slots, board, packed
+        self.dtype = torch.get_default_dtype()  # spawned workers would have torch's own
 
     def __getitem__(self, bundle: Bundle) -> list[Parcel | Fetched]:
         """Make and pack; after an error that ends the pass the rest is left out."""
+        torch.set_default_dtype(self.dtype)
+        self.fetch.reading = self._reading
         parcels: list[Parcel | Fetched] = []
         for task, slot in zip(bundle.tasks, bundle.slots, strict=True):
             desk = _Desk(self.slots, slot)
-            with rented_from(desk):
-                fetched = self.fetch[task]
-            parcels.append(pack(fetched, desk) if self.packed else fetched)
+            self.fetch.landlord = desk if self.packed else None
+            fetched = self.fetch[task]
+            self._reading(-1)
+            parcels.append(self._packed(fetched, desk, task))
             if fetched.failure is not None:
                 break
         return parcels
+
+    def _packed(self, fetched: Fetched, desk: _Desk, task: Task) -> Parcel | Fetched:
+        try:
+            return pack(fetched, desk) if self.packed else fetched
+        except Exception as error:  # noqa: BLE001 - whatever it is, it cannot be sent
+            failure = CollateError(self.fetch.sentence(task, error, "could not be sent to the main process"))
+            return Fetched(None, 0, fetched.errors, failure, fetched.seconds)
+
+    def _reading(self, index: int) -> None:
+        worker = get_worker_info()
+        if self.board is not None and worker is not None:
+            self.board.cells[worker.id] = index + 1
 
 
 class _Desk:
@@ -107,7 +126,7 @@ class _Packer(ForkingPickler):
         return place
 
     def _put(self, tensor: Tensor) -> Place:
-        order = None
+        tensor, order = tensor.resolve_conj().resolve_neg(), None
         if not tensor.is_contiguous():
             order = _memory_order(tensor)
             tensor = tensor.contiguous() if order is None else tensor.permute(order)
@@ -119,21 +138,21 @@ class _Packer(ForkingPickler):
         return offset, _NUMBER[tensor.dtype], tuple(tensor.shape), order
 
 
-def pack(fetched: Fetched, desk: _Desk) -> Parcel | Fetched:
-    """Turn a batch into a parcel; a batch that fits nowhere is returned as it is, for torch to send."""
+def pack(fetched: Fetched, desk: _Desk) -> Parcel:
+    """Turn a batch into a parcel: in the slot where it fits, else in the message."""
     file = io.BytesIO()
     packer = _Packer(file, desk)
     packer.dump(fetched)
-    size = packer.end
-    if not desk.used and size <= INLINE:
-        block = bytearray(size)
-        _write(packer.aside, np.frombuffer(block, dtype=np.uint8))
-        return Parcel(file.getvalue(), block, None, size)
-    memory = desk.slots.room(desk.slot, size) if desk.slots is not None and desk.slot is not None else None
-    if memory is None:
-        return fetched
-    _write(packer.aside, memory)
-    return Parcel(file.getvalue(), None, desk.slot, size)
+    if desk.used or packer.end > INLINE:
+        memory = desk.slots.room(desk.slot, packer.end) if desk.slots is not None and desk.slot is not None else None
+        if memory is not None:
+            _write(packer.aside, memory)
+            return Parcel(file.getvalue(), None, desk.slot, packer.end)
+        if desk.used:  # what lies in the slot already has to come out of it
+            return pack(fetched, _Desk(None, None))
+    block = bytearray(packer.end)
+    _write(packer.aside, np.frombuffer(block, dtype=np.uint8))
+    return Parcel(file.getvalue(), block, None, packer.end)
 
 
 def unpack(parcel: Parcel, slots: Slots | None) -> Fetched:
@@ -185,7 +204,7 @@ def _plain(tensor: Tensor) -> bool:
         tensor.layout == torch.strided
         and tensor.device.type == "cpu"
         and tensor.dtype in _NUMBER
-        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
+        and not tensor.requires_grad
     )
 
 
