@@ -167,7 +167,7 @@ def test_loops_of_links_end(tmp_path):
     (root / "a/up").symlink_to(root)
     (root / "b/in/again").symlink_to(root / "b")
     (root / "a/other").symlink_to(root / "b")
-    with pytest.warns(UserWarning, match="lead back") as notices:
+    with pytest.warns(UserWarning, match="lead to a folder above") as notices:
         tree = scan(root)
     assert len(notices) == 1
     assert all(f"'{name}'" in str(notices[0].message) for name in ("a/up", "b/in/again", "a/other/in/again"))
@@ -347,3 +347,33 @@ def test_class_names_pickle_and_stay_a_list(tmp_path):
     again = pickle.loads(pickle.dumps(names))
     assert isinstance(again, ClassNames) and again == ["a"] and again.root == str(tmp_path)
     assert json.dumps(names) == '["a"]'
+
+
+def test_folders_that_systems_make_are_no_classes(tmp_path: Path) -> None:
+    for name in ("cat/1.png", "__MACOSX/cat/._1.png", "@eaDir/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.warns(UserWarning, match="__MACOSX"):
+        tree = scan_classes(tmp_path, extensions={".png"})
+    assert list(tree.classes) == ["cat"] and list(tree.names) == ["cat/1.png"]
+
+
+def test_folders_that_link_to_one_another_are_taken_once_for_each_class(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(7)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").touch()
+    for name in names:
+        for other in names:
+            if other != name:
+                (tmp_path / name / other).symlink_to(tmp_path / other)
+    with pytest.warns(UserWarning, match="links are not followed"):
+        tree = scan_classes(tmp_path, extensions={".png"})
+    assert len(tree.names) == 7 * 7
+
+
+def test_names_that_only_look_the_same_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "caf\u00e9").mkdir()
+    (tmp_path / "caf\u00e9" / "1.png").touch()
+    with pytest.raises(ValueError, match=r"spelled otherwise: 'caf\\xe9.*cafe\\u0301"):
+        scan_classes(tmp_path, extensions={".png"}, classes=["cafe\u0301"])

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -397,3 +398,9 @@ def test_a_pipeline_of_torchvision_is_a_transform() -> None:
     out = pipeline(sample)
     assert out["image"].shape == (3, 16, 16) and out["label"] == 4 and out["name"] == "a/b.jpg"
     assert normalize_unit(out)["image"].min() >= -1
+
+
+@pytest.mark.parametrize("half", [np.float32(0.5), torch.tensor(0.5), np.array(0.5)])
+def test_numbers_of_numpy_and_torch_are_numbers(half: Any) -> None:
+    sample = {"image": torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 2)}
+    assert normalize(sample, mean=half, std=half)["image"].tolist() == [[[-1.0, 1.0]]]

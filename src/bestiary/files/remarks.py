@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -10,7 +11,7 @@ _SHOWN = 10
 _LEFT_OUT = {
     "hidden": "hidden files or folders are left out (hidden=True takes them)",
     "odd": "broken links, pipes or devices are left out",
-    "loops": "links are not followed, as they lead back to a folder above them",
+    "loops": "links are not followed, as they lead to a folder above them, or to one that their class has already",
     "stray": "files are left out, as they lie in no class folder",
 }
 _LEVEL = 5  # remarks, scan, scan_classes, the dataset's __init__: the next one is the user's line
@@ -46,9 +47,14 @@ def no_file(top: str, taken: str) -> ValueError:
 
 def unknown_classes(top: str, unknown: Collection[str], known: Sequence[str], source: str) -> ValueError:
     """Name the class folders that the class map does not have, and both roots."""
+    plain = {unicodedata.normalize("NFC", name): name for name in known}
+    twins = [
+        f"{name!a} and {plain[same]!a}" for name in unknown if (same := unicodedata.normalize("NFC", name)) in plain
+    ]
+    look = f". Names that look the same but are spelled otherwise: {', '.join(twins[:_SHOWN])}" if twins else ""
     return ValueError(
         f"{len(unknown)} class folders in {top} are not in the class map {f'of {source}' if source else 'given by classes='}: "
-        f"{some(unknown)}; its {len(known)} classes are {some(known)}. Remove or rename the folders, or use a map that has them"
+        f"{some(unknown)}; its {len(known)} classes are {some(known)}. Remove or rename the folders, or use a map that has them{look}"
     )
 
 

@@ -77,7 +77,7 @@ def scan_classes(
             index, the path of a JSON file from ``save_classes``, or anything with ``.classes``, such as the training
             dataset. A class of the map may then be without files.
         allow_empty: keep class folders without files.
-        hidden: take files and folders whose name begins with a dot, too.
+        hidden: take files and folders whose name begins with a dot, and those that systems make (``__MACOSX``), too.
         accept: called with the path of a file, decides in place of the extensions.
         class_from: the class is the folder directly below root ("top"), the whole path below root of the folder with
             the file ("path"), or that folder's own name ("leaf").
@@ -102,6 +102,9 @@ def scan_classes(
     return Tree(known, PackedNames(_names(rows)), np.repeat(labels, counts))
 
 
+_MADE_BY_SYSTEMS = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"})
+
+
 class _Scan:
     """One pass over a root: what is taken, and what is left out and why."""
 
@@ -120,23 +123,29 @@ class _Scan:
         if not os.path.isdir(self.top):
             raise _remarks().no_folder(self.top)
         rows = []
-        for folder, files, inner in self._walk():
+        for folder, files, inner in self._walk(class_from == "top"):
             if not folder:
                 self.left_out["stray"] += files
             elif files or class_from == "top" or not inner:
                 rows.append((_LABELS[class_from](folder), folder, "\0".join(files)))
         return rows
 
-    def _walk(self) -> Iterator[tuple[str, list[str], bool]]:
-        """Yield each folder's path below top, its files in order, and whether it holds folders."""
+    def _walk(self, once: bool) -> Iterator[tuple[str, list[str], bool]]:
+        """Yield each folder's path below top, its files in order, and whether it holds folders.
+
+        Links that lead back end. With ``once`` a class takes a folder once, however many links in it lead there.
+        """
+        seen: set[tuple[str, tuple[int, int]]] = set()
         waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
         while waiting:
             folder, above = waiting.pop()
             status = os.stat(f"{self.top}/{folder}")
             here = (status.st_dev, status.st_ino)
-            if here in above:
+            marked = (folder.partition("/")[0], here)
+            if here in above or (once and marked in seen):
                 self.left_out["loops"].append(folder)
                 continue
+            seen.add(marked)
             below = f"{folder}/" if folder else ""
             files, folders = self._choose(below)
             yield folder, files, bool(folders)
@@ -148,8 +157,8 @@ class _Scan:
         if self.accept is None:
             files = [name for name in files if name.endswith(self.endings) or name.lower().endswith(self.endings)]
         if not self.hidden:
-            self.left_out["hidden"] += [below + name for name in (*files, *folders) if name[0] == "."]
-            files, folders, odd = ([name for name in kind if name[0] != "."] for kind in (files, folders, odd))
+            self.left_out["hidden"] += [below + name for name in (*files, *folders) if _is_hidden(name)]
+            files, folders, odd = ([name for name in kind if not _is_hidden(name)] for kind in (files, folders, odd))
         if self.accept is not None:
             files = [name for name in files if self.accept(f"{self.top}/{below}{name}")]
         self.left_out["odd"] += [below + name for name in odd]
@@ -183,6 +192,10 @@ class _Scan:
         """Name what was left out."""
         if any(self.left_out.values()):
             _remarks().tell_left_out(self.top, self.left_out)
+
+
+def _is_hidden(name: str) -> bool:
+    return name[0] == "." or name in _MADE_BY_SYSTEMS
 
 
 def _read_folder(path: str) -> tuple[list[str], list[str], list[str]]:

@@ -201,8 +201,8 @@ def _planes(image: Tensor, mean: Values, std: Values) -> list[tuple[Tensor, floa
 
 def _per_channel(name: str, values: Values, image: Tensor) -> list[float]:
     channels = image.shape[-3]
-    if isinstance(values, float | int):
-        return [float(values)] * channels
+    if isinstance(values, float | int) or getattr(values, "ndim", 1) == 0:  # numpy's and torch's numbers, too
+        return [float(values)] * channels  # type: ignore[arg-type]
     listed = [float(value) for value in values]
     if len(listed) != channels:
         raise ValueError(
