@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from array import array
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bestiary.audio.rows import TextColumn, converted, read_rows, seconds
 from bestiary.files.names import PackedNames
+from bestiary.files.rows import TextColumn, converted, read_rows, state_of
 
 if TYPE_CHECKING:
     from bestiary.files.tree import ClassNames
@@ -23,6 +24,21 @@ FILE_COLUMNS = ("file_name", "filename", "file", "path", "audio", "audio_path", 
 _LABEL_COLUMNS = ("label", "class")
 _TAKEN = ("waveform", "sample_rate", "label", "name")
 _INTEGER = re.compile(r"-?[0-9]+")
+
+
+def seconds(where: str, row: dict[str, Any], column: str, empty: float) -> float:
+    """Return a cell as seconds, 0 or more; ``empty`` where it is missing, null or blank.
+
+    Raises:
+        ValueError: it is no number, negative or not finite; the message says where.
+    """
+    value = row.get(column)
+    if value is None or value == "":
+        return empty
+    found = float(converted(where, row, column, float))
+    if not 0 <= found < math.inf:
+        raise ValueError(f"{where}: column {column!r} {state_of(row, column)}, expected seconds, 0 or more")
+    return found
 
 
 class Listing(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bestiary.files.names import PackedNames
-from bestiary.images.rows import TextColumn, converted, read_rows
+from bestiary.files.rows import TextColumn, converted, read_rows
 
 if TYPE_CHECKING:
     from bestiary.files.tree import ClassNames

@@ -1,10 +1,9 @@
-"""The rows of a CSV or JSON-lines table with their line numbers, and text columns that hold a million of them."""
+"""The rows of a CSV or JSON-lines table with their line numbers, and text columns that hold a million of them in arrays."""
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 from array import array
 from collections.abc import Iterable, Iterator
@@ -97,23 +96,9 @@ def converted(where: str, row: dict[str, Any], column: str, kind: type) -> Any:
             raise OverflowError
         return found
     except (ValueError, OverflowError):
-        raise ValueError(f"{where}: column {column!r} {_state(row, column)}, expected {kind.__name__}") from None
+        raise ValueError(f"{where}: column {column!r} {state_of(row, column)}, expected {kind.__name__}") from None
 
 
-def seconds(where: str, row: dict[str, Any], column: str, empty: float) -> float:
-    """Return a cell as seconds, 0 or more; ``empty`` where it is missing, null or blank.
-
-    Raises:
-        ValueError: it is no number, negative or not finite; the message says where.
-    """
-    value = row.get(column)
-    if value is None or value == "":
-        return empty
-    found = float(converted(where, row, column, float))
-    if not 0 <= found < math.inf:
-        raise ValueError(f"{where}: column {column!r} {_state(row, column)}, expected seconds, 0 or more")
-    return found
-
-
-def _state(row: dict[str, Any], column: str) -> str:
+def state_of(row: dict[str, Any], column: str) -> str:
+    """Say what a cell holds, or that it is missing."""
     return f"is {row[column]!r:.80}" if column in row else "is missing"
