@@ -190,15 +190,19 @@ class _Here:
         self.device = device
 
     def aside(self) -> AbstractContextManager[Any]:
+        """Issue what is inside now."""
         return nullcontext()
 
     def copy(self, batch: Any) -> Any:
+        """Copy a batch."""
         return to_device(batch, self.device)
 
     def event(self) -> Any:
+        """Return something that is not None."""
         return True
 
     def hand_over(self, batch: Any, event: Any) -> Any:
+        """Return the batch."""
         return batch
 
 
@@ -209,16 +213,20 @@ class _SideStream:
         self.device, self.stream = device, torch.Stream(device)
 
     def aside(self) -> AbstractContextManager[Any]:
+        """Issue what is inside on the side stream."""
         return self.stream
 
     def copy(self, batch: Any) -> Any:
+        """Start the copy of a batch, from pinned memory."""
         # from pinned memory of torch's own allocator, which waits for the copy before it gives that memory away again
         return to_device(pin_memory(batch), self.device, non_blocking=True)
 
     def event(self) -> Any:
+        """Return an event behind what was issued aside."""
         return self.stream.record_event()
 
     def hand_over(self, batch: Any, event: Any) -> Any:
+        """Let the loop's stream wait for the copy, and tell the allocator who reads the memory."""
         current = torch.accelerator.current_stream(self.device)
         current.wait_event(event)
         for tensor in tensors_in(batch):
