@@ -3,7 +3,7 @@
     python recipes/table_classify.py
     python recipes/table_classify.py --data my.csv --label kind --out runs/kind
 
-Writes ``last.pt`` (to resume from), ``schema.json`` (how a row becomes numbers, learned from the training rows alone),
+Writes ``checkpoint.pt`` (to resume from), ``schema.json`` (how a row becomes numbers, learned from the training rows alone),
 ``result.json`` and ``curve.png`` to ``--out``. For a table this small scikit-learn would do as well; what is shown is how
 missing values, categories and the split are handled.
 """
@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,9 @@ from torch import Tensor, nn
 from bestiary.files import Split, stratified_split
 from bestiary.loading import BatchPlan, FixedSize, Loader, Sequential, Shuffled, to_device
 from bestiary.tables import TypedTable
+from bestiary.tools import Checkpoint, run
 
+NAME = "table_classify"
 DATA = Path(__file__).resolve().parent / "data" / "tables" / "penguins.csv"
 
 
@@ -82,21 +82,6 @@ def build(table: TypedTable) -> RowNet:
     return RowNet(len(schema.feature_names), list(schema.sizes.values()), len(schema.classes))
 
 
-def train_epoch(model: nn.Module, loader: Loader, optimiser: torch.optim.Optimizer, device: str) -> float:
-    """Take one step for each batch and return the mean loss."""
-    model.train()
-    total, count = 0.0, 0
-    for batch in loader:
-        # device: the batch as it is, small and on time
-        batch = to_device(batch, device)
-        loss = F.cross_entropy(model(batch), batch["label"])
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        total, count = total + float(loss.detach()) * len(batch["label"]), count + len(batch["label"])
-    return total / count
-
-
 @torch.no_grad()
 def evaluate(model: nn.Module, loader: Loader, device: str) -> tuple[float, float]:
     """Return mean loss and accuracy; every row counts once."""
@@ -138,7 +123,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--label", default="species", help="column with the classes")
     parser.add_argument("--out", type=Path, default=Path("runs/table_classify"), help="folder for model and results")
-    parser.add_argument("--resume", action="store_true", help="go on from last.pt in --out")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--no-shuffle", action="store_true", help="keep the rows in the order of the file")
@@ -146,27 +131,50 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=0, help="0 is quickest here: the rows are in memory already")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="besides each epoch and every 30 s")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args(argv)
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may use: more workers than that are slower."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def fit(
+    args: argparse.Namespace, model: nn.Module, train: Loader, val: Loader, about: dict[str, Any]
+) -> dict[str, Any]:
+    """Go through the epochs that are left, from the place that was saved; return where the run stands then."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=1e-2)
+    parts = {"model": model, "optimiser": optimiser, "loader": train}
+    saved = Checkpoint(args.out / "checkpoint.pt", parts, about, every_steps=args.save_every)
+    at: dict[str, Any] = {"epoch": 0, "step": 0, "total": 0.0, "count": 0, "history": [], "metrics": 0}
+    if args.resume and saved.path.exists():
+        at = saved.load()
+    metrics = run.Metrics(args.out / "metrics.jsonl", at["metrics"])
+    while at["epoch"] < args.epochs:
+        if train.epoch == at["epoch"]:  # else it was saved between the last step and the measuring
+            model.train()
+            label = f"epoch {at['epoch'] + 1}/{args.epochs}"
+            for batch in run.progress(train, label, train.plan.steps(at["epoch"]), unit="rows"):
+                # device: the batch as it is, small and on time
+                batch = to_device(batch, args.device)
+                loss = F.cross_entropy(model(batch), batch["label"])
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                value, rows = float(loss.detach()), len(batch["label"])
+                at |= {"step": at["step"] + 1, "total": at["total"] + value * rows, "count": at["count"] + rows}
+                metrics.write({"epoch": at["epoch"], "step": at["step"], "loss": value})
+                if saved.due(at["step"], torch.device(args.device)):
+                    saved.save(at, metrics)
+        val_loss, accuracy = evaluate(model, val, args.device)
+        row = {"train_loss": at["total"] / max(1, at["count"]), "val_loss": val_loss, "accuracy": accuracy}
+        metrics.write({"epoch": at["epoch"], "step": at["step"]} | row)
+        at |= {"epoch": at["epoch"] + 1, "total": 0.0, "count": 0, "history": [*at["history"], row]}
+        saved.save(at, metrics)
+        print(f"epoch {at['epoch']}/{args.epochs}: loss {row['train_loss']:.3f}, accuracy {accuracy:.3f}")
+    metrics.close()
+    return at | {"seconds": round(saved.seconds, 2)}
 
 
-def resume(saved: Path, model: nn.Module, optimiser: torch.optim.Optimizer, loader: Loader) -> list[dict[str, float]]:
-    """Take up where an earlier run stopped; return its history."""
-    state = torch.load(saved, weights_only=True)
-    model.load_state_dict(state["model"])
-    optimiser.load_state_dict(state["optimiser"])
-    loader.load_state_dict(state["loader"])
-    history: list[dict[str, float]] = state["history"]
-    return history
-
-
-def train_and_report(args: argparse.Namespace, table: TypedTable, split: Split, begin: float) -> float:
-    """Run the epochs that are left, save after each, and write the results."""
+def train_and_report(args: argparse.Namespace, table: TypedTable, split: Split) -> float:
+    """Make the loaders and the model, train, and write what has come out."""
     args.out.mkdir(parents=True, exist_ok=True)
     table.schema.save(args.out / "schema.json")
     torch.manual_seed(args.seed)
@@ -176,37 +184,26 @@ def train_and_report(args: argparse.Namespace, table: TypedTable, split: Split, 
     plan = BatchPlan(order, FixedSize(args.batch_size, drop_last=args.drop_last), seed=args.seed)
     held_out = BatchPlan(Sequential(split.val), FixedSize(256), ends="exact")
     # sample and batch: columns of rows, stacked already
-    train = Loader(table, plan=plan, num_workers=min(args.workers, usable_cores()))
+    train = Loader(table, plan=plan, num_workers=min(args.workers, run.usable_cores()))
     val = Loader(table, plan=held_out)
 
-    model = build(table).to(args.device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=1e-2)
-    history: list[dict[str, float]] = []
-    saved = args.out / "last.pt"
-    if args.resume and saved.exists():
-        history = resume(saved, model, optimiser, train)
-
-    while len(history) < args.epochs:
-        train_loss = train_epoch(model, train, optimiser, args.device)
-        val_loss, accuracy = evaluate(model, val, args.device)
-        history.append({"train_loss": train_loss, "val_loss": val_loss, "accuracy": accuracy})
-        done = f"epoch {len(history)}/{args.epochs}: loss {train_loss:.3f}, accuracy {accuracy:.3f}"
-        print(f"\r{done}", end="", file=sys.stderr)
-        state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "loader": train.state_dict()}
-        torch.save(state | {"history": history}, saved)
-    print(file=sys.stderr)
-
-    plot(history, args.out / "curve.png")
+    about = {"classes": list(table.classes), "features": list(table.schema.feature_names)}
+    try:
+        at = fit(args, build(table).to(args.device), train, val, about)
+    except ValueError as error:  # the checkpoint is of another run
+        run.stop(NAME, error)
+    plot(at["history"], args.out / "curve.png")
+    score: float = at["history"][-1]["accuracy"]
     result = {
-        "accuracy": history[-1]["accuracy"],
+        "accuracy": score,
         "rows": {"train": len(split.train), "val": len(split.val)},
-        "epochs": len(history),
-        "seconds": round(time.perf_counter() - begin, 2),
+        "epochs": len(at["history"]),
+        "seconds": at["seconds"],
         "wait_share": round(train.report().wait_share, 3),
     }
     write_result(args.out, table, result)
-    print(f"accuracy {result['accuracy']:.3f} on {len(split.val)} rows held out; results in {args.out}")
-    return history[-1]["accuracy"]
+    print(f"accuracy {score:.3f} on {len(split.val)} rows held out; results in {args.out}")
+    return score
 
 
 def write_result(out: Path, table: TypedTable, result: dict[str, Any]) -> None:
@@ -222,15 +219,15 @@ def write_result(out: Path, table: TypedTable, result: dict[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> float:
     """Train, and return the accuracy on the rows held out."""
     args = arguments(argv)
-    begin = time.perf_counter()
     try:
         table, split = prepare(args.data, args.label, args.seed)
         if len(split.train) < args.batch_size and args.drop_last:
             raise ValueError(f"{len(split.train)} training rows make no batch of {args.batch_size}; lower --batch-size")
     except (ValueError, OSError, ImportError) as error:
-        print(f"table_classify: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    return train_and_report(args, table, split, begin)
+        run.stop(NAME, error)
+    if not args.resume:  # or a later --resume would go on from an older run
+        (args.out / "checkpoint.pt").unlink(missing_ok=True)
+    return train_and_report(args, table, split)
 
 
 if __name__ == "__main__":

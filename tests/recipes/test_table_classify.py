@@ -42,13 +42,40 @@ def test_nothing_is_learned_from_rows_held_out(recipe):
     assert all(abs(float(column.std(correction=0)) - 1) < 1e-5 for column in present)
 
 
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
 def test_going_on_gives_what_one_run_gives(recipe, tmp_path):
     recipe.main(["--out", str(tmp_path / "whole"), "--epochs", "3"])
     recipe.main(["--out", str(tmp_path / "parts"), "--epochs", "1"])
     recipe.main(["--out", str(tmp_path / "parts"), "--epochs", "3", "--resume"])
-    one, two = (torch.load(tmp_path / name / "last.pt", weights_only=True) for name in ("whole", "parts"))
+    one, two = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("whole", "parts"))
     assert all(torch.equal(one["model"][name], two["model"][name]) for name in one["model"])
-    assert one["history"] == two["history"]
+    assert one["at"]["history"] == two["at"]["history"]
+    assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("stop", [2, 9, 13])
+def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_as_if_it_had_not(recipe, tmp_path, monkeypatch, stop):
+    recipe.main(["--out", str(tmp_path / "whole"), "--epochs", "2"])
+
+    class Killed(BaseException):
+        pass
+
+    write = recipe.run.Metrics.write
+
+    def note(self, row):
+        write(self, row)
+        if row["step"] == stop + 1 and "loss" in row:
+            raise Killed
+
+    monkeypatch.setattr(recipe.run.Metrics, "write", note)
+    with pytest.raises(Killed):
+        recipe.main(["--out", str(tmp_path / "parts"), "--epochs", "2", "--save-every", "1"])
+    monkeypatch.undo()
+    recipe.main(["--out", str(tmp_path / "parts"), "--epochs", "2", "--resume"])
+    assert lines(tmp_path / "parts") == lines(tmp_path / "whole")
 
 
 def write(folder, text):
