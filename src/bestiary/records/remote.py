@@ -18,8 +18,8 @@ CHUNK = 1 << 20
 def local_copy(path: str) -> str:
     """Return a path in the local file system: the path itself, or that of a copy, which is made when there is none.
 
-    A copy is trusted while the file's size elsewhere is that of the copy (where it can be asked), and is written under another name
-    first, so that it is whole or not there.
+    A copy stays, and is not compared with the file elsewhere: give a file that has changed another name, or remove the copy. It is
+    written under another name first, so that it is whole or not there.
 
     Raises:
         OSError: the file cannot be read after several tries; names the URL and the byte.
