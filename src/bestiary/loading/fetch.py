@@ -210,7 +210,11 @@ def _said_for(kind: type, name: str) -> bool:
 
 def on_cpu() -> AbstractContextManager[object]:
     """Make new tensors on the CPU, whatever the default device; costs nothing where that is the CPU already."""
-    return NOTHING if torch.get_default_device().type == "cpu" else torch.device("cpu")
+    try:
+        already = torch.get_default_device().type == "cpu"
+    except (AttributeError, RuntimeError):  # torch 2.9 after set_default_device(None); a forked worker asked for CUDA
+        already = False
+    return NOTHING if already else torch.device("cpu")
 
 
 class _Threads:
