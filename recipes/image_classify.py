@@ -238,26 +238,33 @@ def loaders(args: argparse.Namespace, data: Data, world: int) -> tuple[Loader, L
     return load(data.train, plan=plan, persistent_workers=keep), load(data.val, plan=held_out, persistent_workers=keep)
 
 
+def begin(args: argparse.Namespace, checkpoint: Checkpoint, rate: Rate, train: Loader) -> dict[str, Any]:
+    """Return where the run stands: at its start, or, with all its parts brought there, where it was saved last."""
+    rank, world = rank_and_world()
+    at: dict[str, Any] = {"epoch": 0, "step": 0, "loss": 0.0, "images": 0, "metrics": 0, "span": [args.epochs, world]}
+    if not args.resume or not checkpoint.path.exists():
+        return at
+    try:
+        at = checkpoint.load()
+    except (ValueError, OSError) as error:
+        run.stop(NAME, error, quiet=rank > 0)
+    if at["span"] != [args.epochs, world]:  # other steps are left than were planned
+        later = sum(train.plan.steps(epoch) for epoch in range(at["epoch"] + 1, args.epochs))
+        rate.steps = at["step"] + len(train) * (train.epoch == at["epoch"]) + later
+    return at | {"span": [args.epochs, world]}
+
+
 def fit(
     args: argparse.Namespace, about: dict[str, Any], net: nn.Module, train: Loader, val: Loader, device: torch.device
 ) -> dict[str, Any]:
     """Go through the epochs that are left; return the last figures, and the seconds that all of them took."""
-    rank, world = rank_and_world()
+    rank, _ = rank_and_world()
     rate = Rate(sum(train.plan.steps(epoch) for epoch in range(args.epochs)))
     optimiser = torch.optim.AdamW(net.parameters(), lr=args.lr, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
     parts = {"net": net, "optimiser": optimiser, "schedule": schedule, "loader": train}
     checkpoint = Checkpoint(args.out / "checkpoint.pt", parts, about, every_steps=args.save_every)
-    at: dict[str, Any] = {"epoch": 0, "step": 0, "loss": 0.0, "images": 0, "metrics": 0}
-    if args.resume and checkpoint.path.exists():
-        try:
-            at = checkpoint.load()
-        except (ValueError, OSError) as error:
-            run.stop(NAME, error, quiet=rank > 0)
-        if at["span"] != [args.epochs, world]:  # what is left makes other steps than were planned
-            later = sum(train.plan.steps(epoch) for epoch in range(at["epoch"] + 1, args.epochs))
-            rate.steps = at["step"] + len(train) * (train.epoch == at["epoch"]) + later
-    at["span"] = [args.epochs, world]
+    at = begin(args, checkpoint, rate, train)
     metrics = run.Metrics(args.out / "metrics.jsonl" if rank == 0 else None, at["metrics"])
     model = ranks.averaged(net, device)
 
