@@ -166,7 +166,7 @@ def suite_line() -> str | None:  # given
         return None
     command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", str(found[0] / "test_ragged_lab.py")]
     lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().splitlines() or [""]
-    return f"Test Suite: {lines[-1].strip('= ')}"
+    return f"Test Suite: {lines[-1].strip('= ').partition(' (')[0]}"  # past a minute pytest adds (0:01:08)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
