@@ -42,7 +42,9 @@ def resample(waveform: Tensor, old: int, new: int) -> Tensor:
     stream = _resampler(old, new, count)
     stream.clear()
     out = stream.resample_chunk(data if count > 1 else data[:, 0], last=True)
-    return torch.from_numpy(np.ascontiguousarray(out.reshape(-1, count)[:length].T))
+    if count == 1:
+        return torch.from_numpy(out[:length].reshape(1, -1))
+    return torch.from_numpy(np.ascontiguousarray(out[:length].T))
 
 
 def _resampler(old: int, new: int, count: int) -> Any:
