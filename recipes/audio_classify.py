@@ -260,9 +260,8 @@ def fit(
                     # device: waveforms to log-mel spectrograms with stripes covered; padded frames stay out
                     batch = cover(data.mel(to_device(batch, device)))
                     logits, counts = model(batch["mel"], batch["mel_mask"]), real(batch)
-                    loss = (
-                        F.cross_entropy(logits, batch["label"], reduction="none") * counts
-                    ).sum() / counts.sum().clamp(1)
+                    losses = F.cross_entropy(logits, batch["label"], reduction="none", label_smoothing=0.1)
+                    loss = (losses * counts).sum() / counts.sum().clamp(min=1)
                     optimiser.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
                     optimiser.step()

@@ -47,6 +47,7 @@ def steps(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_text_that_repeats_is_learned(recipe: Any, book: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     bits = recipe.main(
