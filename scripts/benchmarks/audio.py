@@ -41,7 +41,7 @@ FIELDS = {
 
 
 def make(root: Path, count: int, rate: int) -> None:
-    """Write the clips, unless they are there: chords with noise, which FLAC halves, as it does speech."""
+    """Write the clips, unless they are there: chords with a little noise, of which FLAC leaves little more than half, as of speech."""
     soundfile: Any = import_module("soundfile")
     if (root / "done").exists():
         return
@@ -49,7 +49,7 @@ def make(root: Path, count: int, rate: int) -> None:
     for number, seconds in enumerate(np.clip(rng.lognormal(np.log(5.2), 0.55, count), 1, 20)):
         times = np.arange(int(seconds * rate)) / rate
         chord = sum(np.sin(2 * np.pi * hertz * times) for hertz in rng.uniform(80, 2000, 3))
-        values = 0.1 * chord * (1 + np.sin(3 * times)) + 0.01 * rng.standard_normal(len(times))
+        values = 0.1 * chord * (1 + np.sin(3 * times)) + 0.001 * rng.standard_normal(len(times))
         for kind in ("flac", "wav"):
             path = root / kind / str(number % 10) / f"{number:05d}.{kind}"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=CONTENDERS, choices=CONTENDERS)
     parser.add_argument("--measure", choices=CONTENDERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    made = Path(tempfile.gettempdir()) / "bestiary-bench" / f"audio-{args.count}-{args.rate}"
+    made = Path(tempfile.gettempdir()) / "bestiary-bench" / f"clips-{args.count}-{args.rate}"
     if args.data is None:
         make(made, args.count, args.rate)
     root = args.data or made / "flac"
