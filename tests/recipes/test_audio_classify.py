@@ -217,7 +217,11 @@ def test_killed_and_gone_on(tmp_path):
     subprocess.run([*command, "--resume"], check=True, capture_output=True)
     whole = [part if part != str(tmp_path / "out") else str(tmp_path / "whole") for part in command]
     subprocess.run(whole, check=True, capture_output=True)
-    assert lines(tmp_path / "out") == lines(tmp_path / "whole")
+    parts, one = lines(tmp_path / "out"), lines(tmp_path / "whole")
+    assert len(parts) == len(one)
+    for left, right in zip(parts, one, strict=True):
+        assert left == pytest.approx(right, rel=0, abs=1e-6)  # the last digit depends on where memory lies
+        assert [left[key] for key in ("fold", "epoch", "step")] == [right[key] for key in ("fold", "epoch", "step")]
 
 
 @pytest.mark.slow
