@@ -144,6 +144,11 @@ def test_ci_pins_versions_goes_through_both_parts_and_fails_if_one_did(checkout:
     assert calls[-1] == "-m pytest" and "-m ruff format --check ." in calls
 
 
+def test_without_arguments_two_processes_share_the_tests(checkout: Path) -> None:
+    run(checkout / "tests" / "run_tests.sh", PYTHON=str(checkout / "maker"))
+    assert (checkout / ".venv" / "bin" / "calls").read_text().splitlines()[-1] == "-m pytest -n 2"
+
+
 def test_no_interpreter_is_told(checkout: Path) -> None:
     done = run(checkout / "scripts" / "run", "recipes/one.py", PYTHON="no-such-python")
     assert done.returncode == 3
