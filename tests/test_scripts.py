@@ -141,7 +141,7 @@ def test_ci_pins_versions_goes_through_both_parts_and_fails_if_one_did(checkout:
     assert done.returncode == 7
     calls = (checkout / ".venv" / "bin" / "calls").read_text().splitlines()
     assert any("-c scripts/constraints.txt --editable" in call for call in calls)
-    assert calls[-1] == "-m pytest" and "-m ruff format --check ." in calls
+    assert calls[-1] == "-m pytest -n 2" and "-m ruff format --check ." in calls
 
 
 def test_without_arguments_two_processes_share_the_tests(checkout: Path) -> None:
