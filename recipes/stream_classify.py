@@ -190,6 +190,27 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
+def learn(net: nn.Module, optimiser: torch.optim.Optimizer, batch: dict[str, Any]) -> tuple[float, int, list[int]]:
+    """Take a step; return the summed loss and the records of all ranks, and a sum of each rank by which to know them."""
+    loss = F.cross_entropy(net(batch["tokens"], batch["tokens_mask"]), batch["label"])
+    optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    size = len(batch["label"])
+    seen = ranks.gathered((float(loss.detach()) * size, size, int(batch["crc"].sum())))
+    return sum(one[0] for one in seen), sum(one[1] for one in seen), [one[2] for one in seen]
+
+
+def tell(at: dict[str, Any], epochs: int, train: Loader, metrics: run.Metrics, quiet: bool) -> None:
+    """Add the line of an epoch to the metrics, and say it."""
+    row = {"train_loss": at["loss"] / max(1, at["records"]), "val_loss": at["val_loss"], "accuracy": accuracy(at)}
+    metrics.write({"epoch": at["epoch"], "step": at["step"]} | row)
+    if not quiet:
+        text, report = ", ".join(f"{name} {value:.3f}" for name, value in row.items()), train.report()
+        speed = f"{report.samples_per_s:.0f} records/s, waiting for data {report.wait_share:.0%}"
+        print(f"epoch {at['epoch'] + 1}/{epochs}: {text}; {speed}", flush=True)
+
+
 def fit(args: argparse.Namespace, data: Data, net: nn.Module, device: torch.device) -> dict[str, Any]:
     """Go through the epochs that are left; return the last figures."""
     # index: none; positions in the files, which the loader keeps for every reader
@@ -216,30 +237,17 @@ def fit(args: argparse.Namespace, data: Data, net: nn.Module, device: torch.devi
             label = f"epoch {at['epoch'] + 1}/{args.epochs}"
             for batch in run.progress(train, label, len(train), unit="records", quiet=rank > 0):
                 # device: the batch as it is
-                batch = to_device(batch, device)
-                loss = F.cross_entropy(model(batch["tokens"], batch["tokens_mask"]), batch["label"])
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                total, count, sums = learn(model, optimiser, to_device(batch, device))
                 schedule.step()
-                size = len(batch["label"])
-                seen = ranks.gathered((float(loss.detach()) * size, size, int(batch["crc"].sum())))
-                total, count = sum(one[0] for one in seen), sum(one[1] for one in seen)
                 at |= {"step": at["step"] + 1, "loss": at["loss"] + total, "records": at["records"] + count}
                 row = {"epoch": at["epoch"], "step": at["step"], "loss": total / count, "records": at["records"]}
-                metrics.write(row | {"crc": [one[2] for one in seen]})
+                metrics.write(row | {"crc": sums})
                 if checkpoint.due(at["step"], device):
                     at["readers"] = ranks.gathered(train.state_dict())
                     checkpoint.save(at, metrics)
         at |= evaluate(net, val, len(data.classes), device)
-        row = {"train_loss": at["loss"] / max(1, at["records"]), "val_loss": at["val_loss"], "accuracy": accuracy(at)}
-        metrics.write({"epoch": at["epoch"], "step": at["step"]} | row)
-        if rank == 0:
-            text, report = ", ".join(f"{name} {value:.3f}" for name, value in row.items()), train.report()
-            speed = f"{report.samples_per_s:.0f} records/s, waiting for data {report.wait_share:.0%}"
-            print(f"epoch {at['epoch'] + 1}/{args.epochs}: {text}; {speed}", flush=True)
-        at |= {"epoch": at["epoch"] + 1, "loss": 0.0, "records": 0}
-        at["readers"] = ranks.gathered(train.state_dict())
+        tell(at, args.epochs, train, metrics, quiet=rank > 0)
+        at |= {"epoch": at["epoch"] + 1, "loss": 0.0, "records": 0, "readers": ranks.gathered(train.state_dict())}
         checkpoint.save(at, metrics)
     metrics.close()
     return at | {"seconds": checkpoint.seconds}

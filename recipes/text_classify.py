@@ -5,7 +5,7 @@
     torchrun --nproc-per-node 2 recipes/text_classify.py --data texts/
 
 ``--data`` is a CSV, TSV or JSON-lines table, or a folder with one folder of .txt files per class, or holds ``train`` and
-``val``, each of them such a folder. Writes ``last.pt`` (``--resume`` goes on from it, in the middle of an epoch too),
+``val``, each of them such a folder. Writes ``checkpoint.pt`` (``--resume`` goes on from it, in the middle of an epoch too),
 ``classes.json``, ``tokens.npy``, ``metrics.jsonl``, ``result.json`` and ``confusion.png`` to ``--out``.
 """
 
@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -31,7 +28,9 @@ from bestiary.files import grouped_split, hash_split, save_classes, stratified_s
 from bestiary.keys import rank_and_world
 from bestiary.loading import BatchPlan, Collate, LengthBuckets, Loader, Sequential, Shuffled, to_device
 from bestiary.text import LabelledText, RaggedTokens, write_tokens
+from bestiary.tools import Checkpoint, draw_confusion, ranks, run
 
+NAME = Path(__file__).stem
 DATA = Path(__file__).resolve().parent / "data" / "udhr" / "udhr.jsonl"
 
 
@@ -95,8 +94,8 @@ def read(path: Path, args: argparse.Namespace) -> tuple[list[LabelledText], Any]
     return [texts], (split.train, split.val)
 
 
-def prepare(args: argparse.Namespace) -> Data:
-    """Read the texts once, and keep their ids in one file that is mapped from then on."""
+def encode(args: argparse.Namespace) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
+    """Read the texts once, keep their ids in one file, and return the rows of both parts and the classes."""
     parts, (train, val) = read(args.data, args)
     classes = parts[0].classes
     if len(classes) < 2:
@@ -104,11 +103,26 @@ def prepare(args: argparse.Namespace) -> Data:
     if not len(train) or not len(val):
         raise ValueError(f"{args.data} gives {len(train)} texts to learn from and {len(val)} held out; give more texts")
     args.out.mkdir(parents=True, exist_ok=True)
-    encode = HashedNgrams()
-    rows = (encode(part[index]["text"]) for part in parts for index in range(len(part)))
+    ngrams = HashedNgrams()
+    rows = (ngrams(part[index]["text"]) for part in parts for index in range(len(part)))
     labels = [int(label) for part in parts for label in part.labels]
-    path = write_tokens(args.out / "tokens.npy", rows, labels=labels, dtype=np.uint16)
-    return Data(RaggedTokens.open(path), train, val, classes)
+    write_tokens(args.out / "tokens.npy", rows, labels=labels, dtype=np.uint16)
+    save_classes(args.out / "classes.json", classes)
+    return train, val, list(classes)
+
+
+def prepare(args: argparse.Namespace) -> Data:
+    """Have rank 0 read and encode the texts; every rank maps the file that it wrote."""
+    failed, found = "", None
+    if rank_and_world()[0] == 0:
+        try:
+            found = encode(args)
+        except (ValueError, OSError, ImportError) as error:
+            failed = str(error)
+    failed, found = ranks.gathered((failed, found))[0]
+    if found is None:
+        raise ValueError(failed)
+    return Data(RaggedTokens.open(args.out / "tokens.npy"), *found)
 
 
 def build(classes: int) -> MeanNet:
@@ -117,36 +131,24 @@ def build(classes: int) -> MeanNet:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, loader: Loader, classes: int, device: str) -> tuple[float, Tensor]:
-    """Return mean loss and confusion (true class, predicted class) over all ranks; every text counts once."""
-    model.eval()
-    table = torch.zeros(classes, classes, dtype=torch.float64, device=device)
-    loss = torch.zeros(1, dtype=torch.float64, device=device)
+def evaluate(net: nn.Module, loader: Loader, classes: int, device: torch.device) -> dict[str, Any]:
+    """Measure ``val_loss`` and the ``table`` (true class, predicted class) over all ranks; every text counts once."""
+    net.eval()
+    table = torch.zeros(classes, classes, dtype=torch.int64, device=device)
+    loss = torch.zeros((), device=device)
     for batch in loader:
         batch = to_device(batch, device)
-        logits = model(batch["tokens"], batch["tokens_mask"])
+        logits = net(batch["tokens"], batch["tokens_mask"])
         loss += F.cross_entropy(logits, batch["label"], reduction="sum")
-        table.view(-1).index_add_(0, batch["label"] * classes + logits.argmax(1), table.new_ones(len(logits)))
-    if dist.is_initialized():
-        dist.all_reduce(table)
-        dist.all_reduce(loss)
-    return float(loss / table.sum()), table.cpu()
+        ones = torch.ones_like(batch["label"])
+        table.view(-1).index_add_(0, batch["label"] * classes + logits.argmax(1), ones)
+    table = ranks.summed(table)
+    return {"val_loss": float(ranks.summed(loss) / table.sum()), "table": table.cpu()}
 
 
-def plot(table: Tensor, classes: Sequence[str], path: Path) -> None:
-    """Draw which class is taken for which; without matplotlib say so and go on."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print("no plot: pip install matplotlib", file=sys.stderr)
-        return
-    figure = Figure(figsize=(8, 8), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow((table / table.sum(1, keepdim=True).clamp(min=1)).numpy(), cmap="Blues")
-    axes.set(xlabel="predicted", ylabel="true")
-    axes.set_xticks(range(len(classes)), classes, rotation=90)
-    axes.set_yticks(range(len(classes)), classes)
-    figure.savefig(path)
+def accuracy(at: dict[str, Any]) -> float:
+    """Return the share of texts whose class was told rightly."""
+    return int(at["table"].diag().sum()) / int(at["table"].sum())
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -157,7 +159,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--label", default="label", help="a table's column of classes")
     parser.add_argument("--group", help="a table's column; rows that share its value stay on one side of the split")
     parser.add_argument("--out", type=Path, default=Path("runs/text_classify"), help="folder for all that is written")
-    parser.add_argument("--resume", action="store_true", help="go on from last.pt in --out")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=1e-2)
@@ -166,118 +168,109 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="besides every epoch and every 30 s")
     args = parser.parse_args(argv)
-    if min(args.epochs, args.batch_size) < 1:
-        parser.error("--epochs and --batch-size should be 1 or more")
+    if min(args.epochs, args.batch_size) < 1 or min(args.workers, args.save_every) < 0:
+        parser.error("--epochs and --batch-size should be 1 or more, --workers and --save-every 0 or more")
+    try:
+        run.check_device(args.device)
+    except ValueError as error:
+        parser.error(f"--device: {error}")
     if args.data is None:
         args.data, args.label, args.group = DATA, "language", "article"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    args.workers = min(args.workers, cores)
+    args.workers = min(args.workers, run.usable_cores())
     return args
 
 
-def save(path: Path, parts: dict[str, Any], run: dict[str, Any], logged: int) -> None:
-    """Write a checkpoint; who reads it sees the old one or the new one whole."""
-    run["logged"] = logged
-    torch.save({"run": run} | {name: part.state_dict() for name, part in parts.items()}, path.with_suffix(".part"))
-    os.replace(path.with_suffix(".part"), path)
-
-
-def finish(args: argparse.Namespace, data: Data, run: dict[str, Any], seconds: float, rank: int) -> float:
-    """Write and say what has come out; return the accuracy."""
-    accuracy = float(run["table"].diag().sum() / run["table"].sum())
-    if rank:
-        return accuracy
-    save_classes(args.out / "classes.json", data.classes)
-    plot(run["table"], data.classes, args.out / "confusion.png")
-    result = {"accuracy": accuracy, "texts": int(run["table"].sum()), "train_texts": len(data.train)}
-    result |= {"classes": len(data.classes), "val_loss": run["val_loss"], "seconds": round(seconds, 2)}
-    (args.out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"accuracy {accuracy:.3f} on {result['texts']} texts held out, {seconds:.0f} s; results in {args.out}")
-    return accuracy
-
-
-def stop(error: Exception) -> NoReturn:
-    """End with one short message and exit code 2: something is wrong with what was given."""
-    print(f"text_classify: {error}", file=sys.stderr)
-    raise SystemExit(2)
-
-
-def main(argv: Sequence[str] | None = None) -> float:
-    """Train, and return the accuracy on the texts held out."""
-    args = arguments(argv)
-    begin = saved = time.perf_counter()
-    try:
-        data = prepare(args)
-    except (ValueError, OSError, ImportError) as error:
-        stop(error)
-    rank, world = rank_and_world()
-    if world > 1:
-        dist.init_process_group("nccl" if args.device.startswith("cuda") else "gloo")
-    torch.manual_seed(args.seed)
-
+def loaders(args: argparse.Namespace, data: Data) -> tuple[Loader, Loader]:
+    """Make the loader to learn from and the one to measure with."""
     # index: which texts, in which groups; texts of like length meet, so that little is padded
     groups = LengthBuckets(data.tokens.lengths, batch_size=args.batch_size)
     plan = BatchPlan(Shuffled(data.train), groups, seed=args.seed)
     held_out = BatchPlan(Sequential(data.val), groups, ends="exact")
     # sample and batch: rows of one flat array, padded, with a mask that comes from their lengths
-    train = Loader(data.tokens, plan=plan, collate=Collate(pad={"tokens": 0}), num_workers=args.workers)
-    val = Loader(data.tokens, plan=held_out, collate=Collate(pad={"tokens": 0}))
+    pad = Collate(pad={"tokens": 0})
+    train = Loader(data.tokens, plan=plan, collate=pad, num_workers=args.workers)
+    return train, Loader(data.tokens, plan=held_out, collate=pad)
 
-    net = build(len(data.classes)).to(args.device)
-    model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
-    steps = sum(plan.steps(epoch) for epoch in range(args.epochs))
+
+def tell(at: dict[str, Any], epochs: int, train: Loader, metrics: run.Metrics, quiet: bool) -> None:
+    """Add the line of an epoch to the metrics, and say it."""
+    row = {"train_loss": at["loss"] / max(1, at["texts"]), "val_loss": at["val_loss"], "accuracy": accuracy(at)}
+    metrics.write({"epoch": at["epoch"], "step": at["step"]} | row)
+    if not quiet:
+        text, report = ", ".join(f"{name} {value:.3f}" for name, value in row.items()), train.report()
+        speed = f"{report.samples_per_s:.0f} texts/s, waiting for data {report.wait_share:.0%}"
+        print(f"epoch {at['epoch'] + 1}/{epochs}: {text}; {speed}", flush=True)
+
+
+def fit(args: argparse.Namespace, data: Data, net: nn.Module, device: torch.device) -> dict[str, Any]:
+    """Go through the epochs that are left; return the last figures, and the seconds that all of them took."""
+    (train, val), rank = loaders(args, data), rank_and_world()[0]
+    steps = sum(train.plan.steps(epoch) for epoch in range(args.epochs))
     optimiser = torch.optim.AdamW(net.parameters(), lr=args.lr, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: max(0.0, 1 - step / max(steps, 1)))
-    parts: dict[str, Any] = {"model": net, "optimiser": optimiser, "schedule": schedule, "loader": train}
-    run: dict[str, Any] = {"step": 0, "total": 0.0, "count": 0, "logged": 0}
-    last, metrics = args.out / "last.pt", args.out / "metrics.jsonl"
-    if args.resume and last.exists():
-        state = torch.load(last, weights_only=True, map_location=args.device)
-        run = state.pop("run")
-        try:
-            for name, part in parts.items():
-                part.load_state_dict(state[name])
-        except (ValueError, RuntimeError) as error:
-            stop(ValueError(f"{last} does not fit these options, so --resume cannot go on from it: {error}"))
+    parts = {"net": net, "optimiser": optimiser, "schedule": schedule, "loader": train}
+    checkpoint = Checkpoint(args.out / "checkpoint.pt", parts, {"classes": data.classes}, every_steps=args.save_every)
+    at: dict[str, Any] = {"epoch": 0, "step": 0, "loss": 0.0, "texts": 0, "metrics": 0}
+    if args.resume and checkpoint.path.exists():
+        at = checkpoint.load()
+    metrics = run.Metrics(args.out / "metrics.jsonl" if rank == 0 else None, at["metrics"])
+    model = ranks.averaged(net, device)
 
-    with open(metrics if rank == 0 else os.devnull, "a", encoding="utf-8") as log:
-        if rank == 0:
-            log.truncate(run["logged"])  # what came after the checkpoint comes again
-        while train.epoch < args.epochs:
-            epoch = train.epoch
+    while at["epoch"] < args.epochs:
+        if train.epoch == at["epoch"]:  # else it was saved between the last step and the measuring
             model.train()
-            for batch in train:
+            label, total = f"epoch {at['epoch'] + 1}/{args.epochs}", train.plan.steps(at["epoch"])
+            for batch in run.progress(train, label, total, unit="texts", quiet=rank > 0):
                 # device: the batch as it is, small and on time
-                batch = to_device(batch, args.device)
+                batch = to_device(batch, device)
                 loss = F.cross_entropy(model(batch["tokens"], batch["tokens_mask"]), batch["label"])
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 schedule.step()
                 value, size = float(loss.detach()), len(batch["label"])
-                run |= {"step": run["step"] + 1, "count": run["count"] + size, "total": run["total"] + value * size}
-                print(json.dumps({"epoch": epoch, "step": run["step"], "loss": value}), file=log, flush=True)
-                report = train.report()
-                if rank == 0 and report.batches % 10 == 0:
-                    text = f"{report.batches}/{len(train)} batches, {report.samples_per_s:.0f} texts/s"
-                    print(f"\repoch {epoch + 1}/{args.epochs}: {text}   ", end="", file=sys.stderr, flush=True)
-                due = time.perf_counter() - saved > 30 or (args.save_every and run["step"] % args.save_every == 0)
-                if rank == 0 and due and train.state_dict()["epoch"] == epoch:  # the last step is saved after measuring
-                    save(last, parts, run, log.tell())
-                    saved = time.perf_counter()
-            run["val_loss"], run["table"] = evaluate(net, val, len(data.classes), args.device)
-            row = {"train_loss": run["total"] / max(run["count"], 1), "val_loss": run["val_loss"]}
-            row["accuracy"] = float(run["table"].diag().sum() / run["table"].sum())
-            run |= {"total": 0.0, "count": 0}
-            print(json.dumps({"epoch": epoch, "step": run["step"]} | row), file=log, flush=True)
-            if rank == 0:
-                text = ", ".join(f"{name} {value:.3f}" for name, value in row.items())
-                waited = f"waiting for data {train.report().wait_share:.0%}"
-                print(f"\repoch {epoch + 1}/{args.epochs}: {text}, {waited}", file=sys.stderr)
-                save(last, parts, run, log.tell())
-    if world > 1:
-        dist.destroy_process_group()
-    return finish(args, data, run, time.perf_counter() - begin, rank)
+                at |= {"step": at["step"] + 1, "loss": at["loss"] + value * size, "texts": at["texts"] + size}
+                metrics.write({"epoch": at["epoch"], "step": at["step"], "loss": value})
+                if checkpoint.due(at["step"], device):
+                    checkpoint.save(at, metrics)
+        at |= evaluate(net, val, len(data.classes), device)
+        tell(at, args.epochs, train, metrics, quiet=rank > 0)
+        at |= {"epoch": at["epoch"] + 1, "loss": 0.0, "texts": 0}
+        checkpoint.save(at, metrics)
+    metrics.close()
+    return at | {"seconds": checkpoint.seconds}
+
+
+def finish(args: argparse.Namespace, data: Data, at: dict[str, Any]) -> None:
+    """Write and say what has come out."""
+    result = {"accuracy": accuracy(at), "texts": int(at["table"].sum()), "train_texts": len(data.train)}
+    result |= {"classes": len(data.classes), "val_loss": at["val_loss"], "seconds": round(at["seconds"], 2)}
+    (args.out / "result.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
+    try:
+        draw_confusion(args.out / "confusion.png", at["table"], data.classes)
+    except ImportError as error:
+        print(f"no picture: {error}", file=sys.stderr)
+    text = f"accuracy {result['accuracy']:.3f} of {result['texts']} texts held out"
+    print(f"{text}, {at['seconds']:.0f} s; results in {args.out}")
+
+
+def main(argv: Sequence[str] | None = None) -> float:
+    """Train, and return the accuracy on the texts held out."""
+    args = arguments(argv)
+    device, (rank, _) = ranks.join_ranks(args.device), rank_and_world()
+    try:
+        data = prepare(args)
+        if rank == 0 and not args.resume:  # or a later --resume would go on from an older run
+            (args.out / "checkpoint.pt").unlink(missing_ok=True)
+        torch.manual_seed(args.seed)
+        at = fit(args, data, build(len(data.classes)).to(device), device)
+    except (ValueError, OSError) as error:
+        run.stop(NAME, error, quiet=rank > 0)
+    finally:
+        ranks.leave_ranks()
+    if rank == 0:
+        finish(args, data, at)
+    return accuracy(at)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     python recipes/text_generate.py --data book.txt more.txt --prompt "It was" --out runs/book
     torchrun --nproc-per-node 2 recipes/text_generate.py --data book.txt
 
-``--data`` is one or more text files, or a folder of .txt files. The last tenth of the text is held out. Writes ``last.pt``
-(``--resume`` goes on from it, in the middle of an epoch too), ``train.npy`` and ``val.npy`` (flat files of token ids),
-``metrics.jsonl``, ``result.json``, ``sample.txt`` and ``curve.png`` to ``--out``.
+``--data`` is one or more text files, or a folder of .txt files. The last tenth of the text is held out. Writes
+``checkpoint.pt`` (``--resume`` goes on from it, in the middle of an epoch too), ``train.npy`` and ``val.npy`` (flat files of
+token ids), ``metrics.jsonl``, ``result.json``, ``sample.txt`` and ``curve.png`` to ``--out``.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bestiary.keys import rank_and_world
 from bestiary.loading import BatchPlan, FixedSize, Loader, Sequential, Shuffled, to_device
 from bestiary.text import ByteTokenizer, TokenWindows, write_tokens
+from bestiary.tools import Checkpoint, ranks, run
 
+NAME = Path(__file__).stem
 DATA = Path(__file__).resolve().parent / "data" / "udhr" / "udhr.jsonl"
 TOKENS = ByteTokenizer(reserved=0)
 BLOCK = 64  # bytes in a window
@@ -82,16 +81,28 @@ def read(paths: Sequence[Path]) -> tuple[list[str], list[str]]:
     return parts[0], parts[1]
 
 
-def prepare(args: argparse.Namespace) -> Data:
-    """Write the bytes of both parts to flat files, and cut windows from them."""
+def encode(args: argparse.Namespace) -> None:
+    """Write the bytes of both parts to flat files."""
     args.out.mkdir(parents=True, exist_ok=True)
-    windows = []
     for name, texts in zip(("train", "val"), read(args.data), strict=True):
-        path = write_tokens(args.out / f"{name}.npy", map(TOKENS, texts), dtype=np.uint16)
-        windows.append(TokenWindows(path, BLOCK, stride=BLOCK))
+        write_tokens(args.out / f"{name}.npy", map(TOKENS, texts), dtype=np.uint16)
+        TokenWindows(args.out / f"{name}.npy", BLOCK, stride=BLOCK)  # a text that is too short is told here
+
+
+def prepare(args: argparse.Namespace) -> Data:
+    """Have rank 0 write the flat files; every rank cuts windows from them."""
+    failed = ""
+    if rank_and_world()[0] == 0:
+        try:
+            encode(args)
+        except (ValueError, OSError) as error:
+            failed = str(error)
+    if failed := ranks.gathered(failed)[0]:
+        raise ValueError(failed)
+    train, val = (TokenWindows(args.out / f"{name}.npy", BLOCK, stride=BLOCK) for name in ("train", "val"))
     counts = np.bincount(np.load(args.out / "val.npy"), minlength=TOKENS.size)
     shares = counts[counts > 0] / counts.sum()
-    return Data(windows[0], windows[1], float(-(shares * np.log2(shares)).sum()))
+    return Data(train, val, float(-(shares * np.log2(shares)).sum()))
 
 
 def build() -> ByteNet:
@@ -100,24 +111,21 @@ def build() -> ByteNet:
 
 
 @torch.no_grad()
-def evaluate(model: ByteNet, loader: Loader, device: str) -> float:
+def evaluate(net: nn.Module, loader: Loader, device: torch.device) -> float:
     """Return bits a byte over all ranks; every window counts once."""
-    model.eval()
+    net.eval()
     sums = torch.zeros(2, dtype=torch.float64, device=device)
     for batch in loader:
         batch = to_device(batch, device)
-        logits, _ = model(batch["tokens"])
-        loss = F.cross_entropy(
-            logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum"
-        )  # (B, T, ids) to (BT, ids)
+        logits, _ = net(batch["tokens"])  # (B, T, ids)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum")
         sums += sums.new_tensor([float(loss), batch["targets"].numel()])
-    if dist.is_initialized():
-        dist.all_reduce(sums)
-    return float(sums[0] / sums[1]) / math.log(2)
+    nats, count = ranks.summed(sums).tolist()
+    return float(nats / count) / math.log(2)
 
 
 @torch.no_grad()
-def write(model: ByteNet, prompt: str, length: int, device: str, seed: int) -> str:
+def write(model: ByteNet, prompt: str, length: int, device: torch.device, seed: int) -> str:
     """Let the model write on from a prompt, one byte at a time, a little bolder than by its own odds."""
     model.eval()
     chance = torch.Generator().manual_seed(seed)
@@ -152,7 +160,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, nargs="+", default=[DATA], help="text files (default: 28 languages)")
     parser.add_argument("--prompt", default="", help="how the sample begins")
     parser.add_argument("--out", type=Path, default=Path("runs/text_generate"), help="folder for all that is written")
-    parser.add_argument("--resume", action="store_true", help="go on from last.pt in --out")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=5e-3)
@@ -161,117 +169,108 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="besides every epoch and every 30 s")
     args = parser.parse_args(argv)
-    if min(args.epochs, args.batch_size) < 1:
-        parser.error("--epochs and --batch-size should be 1 or more")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    args.workers = min(args.workers, cores)
+    if min(args.epochs, args.batch_size) < 1 or min(args.workers, args.save_every) < 0:
+        parser.error("--epochs and --batch-size should be 1 or more, --workers and --save-every 0 or more")
+    try:
+        run.check_device(args.device)
+    except ValueError as error:
+        parser.error(f"--device: {error}")
+    args.workers = min(args.workers, run.usable_cores())
     return args
 
 
-def save(path: Path, parts: dict[str, Any], run: dict[str, Any], logged: int) -> None:
-    """Write a checkpoint; who reads it sees the old one or the new one whole."""
-    run["logged"] = logged
-    torch.save({"run": run} | {name: part.state_dict() for name, part in parts.items()}, path.with_suffix(".part"))
-    os.replace(path.with_suffix(".part"), path)
-
-
-def finish(args: argparse.Namespace, data: Data, run: dict[str, Any], sample: str, seconds: float) -> None:
-    """Write and say what has come out."""
-    bits, below = run["history"][-1], 1 - run["history"][-1] / data.unigram
-    plot(run["history"], data.unigram, args.out / "curve.png")
-    (args.out / "sample.txt").write_text(sample, encoding="utf-8", errors="replace")
-    result = {"bits_per_byte": bits, "unigram_bits_per_byte": data.unigram, "below_unigram": below}
-    result |= {"windows": len(data.val), "train_windows": len(data.train), "seconds": round(seconds, 2)}
-    (args.out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(sample.encode("utf-8", "replace").decode("utf-8"))
-    print(f"{bits:.3f} bits a byte held out; frequencies alone: {data.unigram:.3f}; {below:.0%} below, {seconds:.0f} s")
-
-
-def stop(error: Exception) -> NoReturn:
-    """End with one short message and exit code 2: something is wrong with what was given."""
-    print(f"text_generate: {error}", file=sys.stderr)
-    raise SystemExit(2)
-
-
-def main(argv: Sequence[str] | None = None) -> float:
-    """Train, print a sample, and return bits a byte on the text held out."""
-    args = arguments(argv)
-    begin = saved = time.perf_counter()
-    try:
-        data = prepare(args)
-    except (ValueError, OSError, ImportError) as error:
-        stop(error)
-    rank, world = rank_and_world()
-    if world > 1:
-        dist.init_process_group("nccl" if args.device.startswith("cuda") else "gloo")
-    torch.manual_seed(args.seed)
-
+def loaders(args: argparse.Namespace, data: Data) -> tuple[Loader, Loader]:
+    """Make the loader to learn from and the one to measure with."""
     # index: which windows, in which groups
     plan = BatchPlan(Shuffled(len(data.train)), FixedSize(args.batch_size), seed=args.seed)
     held_out = BatchPlan(Sequential(len(data.val)), FixedSize(256), ends="exact")
     # sample and batch: windows cut from one flat file, all of a batch at once
-    train = Loader(data.train, plan=plan, num_workers=args.workers)
-    val = Loader(data.val, plan=held_out)
+    return Loader(data.train, plan=plan, num_workers=args.workers), Loader(data.val, plan=held_out)
 
-    net = build().to(args.device)
-    model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
-    steps = sum(plan.steps(epoch) for epoch in range(args.epochs))
+
+def tell(at: dict[str, Any], epochs: int, train: Loader, metrics: run.Metrics, quiet: bool) -> None:
+    """Add the line of an epoch to the metrics, and say it."""
+    row = {"train_bits": at["loss"] / max(1, at["windows"]) / math.log(2), "val_bits": at["history"][-1]}
+    metrics.write({"epoch": at["epoch"], "step": at["step"]} | row)
+    if not quiet:
+        text, report = ", ".join(f"{name} {value:.3f}" for name, value in row.items()), train.report()
+        speed = f"{report.samples_per_s * BLOCK:.0f} bytes/s, waiting for data {report.wait_share:.0%}"
+        print(f"epoch {at['epoch'] + 1}/{epochs}: {text}; {speed}", flush=True)
+
+
+def fit(args: argparse.Namespace, data: Data, net: nn.Module, device: torch.device) -> dict[str, Any]:
+    """Go through the epochs that are left; return the last figures, and the seconds that all of them took."""
+    (train, val), rank = loaders(args, data), rank_and_world()[0]
+    steps = sum(train.plan.steps(epoch) for epoch in range(args.epochs))
     optimiser = torch.optim.AdamW(net.parameters(), lr=args.lr, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: max(0.0, 1 - step / max(steps, 1)))
-    parts: dict[str, Any] = {"model": net, "optimiser": optimiser, "schedule": schedule, "loader": train}
-    run: dict[str, Any] = {"step": 0, "total": 0.0, "count": 0, "logged": 0, "history": []}
-    last, metrics = args.out / "last.pt", args.out / "metrics.jsonl"
-    if args.resume and last.exists():
-        state = torch.load(last, weights_only=True, map_location=args.device)
-        run = state.pop("run")
-        try:
-            for name, part in parts.items():
-                part.load_state_dict(state[name])
-        except (ValueError, RuntimeError) as error:
-            stop(ValueError(f"{last} does not fit these options, so --resume cannot go on from it: {error}"))
+    parts = {"net": net, "optimiser": optimiser, "schedule": schedule, "loader": train}
+    checkpoint = Checkpoint(args.out / "checkpoint.pt", parts, {"block": BLOCK}, every_steps=args.save_every)
+    at: dict[str, Any] = {"epoch": 0, "step": 0, "loss": 0.0, "windows": 0, "history": [], "metrics": 0}
+    if args.resume and checkpoint.path.exists():
+        at = checkpoint.load()
+    metrics = run.Metrics(args.out / "metrics.jsonl" if rank == 0 else None, at["metrics"])
+    model = ranks.averaged(net, device)
 
-    with open(metrics if rank == 0 else os.devnull, "a", encoding="utf-8") as log:
-        if rank == 0:
-            log.truncate(run["logged"])  # what came after the checkpoint comes again
-        while train.epoch < args.epochs:
-            epoch = train.epoch
+    while at["epoch"] < args.epochs:
+        if train.epoch == at["epoch"]:  # else it was saved between the last step and the measuring
             model.train()
-            for batch in train:
+            label, total = f"epoch {at['epoch'] + 1}/{args.epochs}", train.plan.steps(at["epoch"])
+            for batch in run.progress(train, label, total, unit="windows", quiet=rank > 0):
                 # device: the batch as it is, small and on time
-                batch = to_device(batch, args.device)
-                logits, _ = model(batch["tokens"])
-                loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())  # (B, T, ids) to (BT, ids)
+                batch = to_device(batch, device)
+                logits, _ = model(batch["tokens"])  # (B, T, ids)
+                loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 nn.utils.clip_grad_norm_(net.parameters(), 1.0)
                 optimiser.step()
                 schedule.step()
                 value, size = float(loss.detach()), len(batch["tokens"])
-                run |= {"step": run["step"] + 1, "count": run["count"] + size, "total": run["total"] + value * size}
-                print(json.dumps({"epoch": epoch, "step": run["step"], "loss": value}), file=log, flush=True)
-                report = train.report()
-                if rank == 0 and report.batches % 10 == 0:
-                    text = f"{report.batches}/{len(train)} batches, {report.samples_per_s * BLOCK:.0f} bytes/s"
-                    print(f"\repoch {epoch + 1}/{args.epochs}: {text}   ", end="", file=sys.stderr, flush=True)
-                due = time.perf_counter() - saved > 30 or (args.save_every and run["step"] % args.save_every == 0)
-                if rank == 0 and due and train.state_dict()["epoch"] == epoch:  # the last step is saved after measuring
-                    save(last, parts, run, log.tell())
-                    saved = time.perf_counter()
-            bits = evaluate(net, val, args.device)
-            row = {"train_bits": run["total"] / max(run["count"], 1) / math.log(2), "val_bits": bits}
-            run |= {"total": 0.0, "count": 0, "history": [*run["history"], bits]}
-            print(json.dumps({"epoch": epoch, "step": run["step"]} | row), file=log, flush=True)
-            if rank == 0:
-                text = ", ".join(f"{name} {value:.3f}" for name, value in row.items())
-                waited = f"waiting for data {train.report().wait_share:.0%}"
-                print(f"\repoch {epoch + 1}/{args.epochs}: {text}, {waited}", file=sys.stderr)
-                save(last, parts, run, log.tell())
-    if world > 1:
-        dist.destroy_process_group()
+                at |= {"step": at["step"] + 1, "loss": at["loss"] + value * size, "windows": at["windows"] + size}
+                metrics.write({"epoch": at["epoch"], "step": at["step"], "loss": value})
+                if checkpoint.due(at["step"], device):
+                    checkpoint.save(at, metrics)
+        at["history"] = [*at["history"], evaluate(net, val, device)]
+        tell(at, args.epochs, train, metrics, quiet=rank > 0)
+        at |= {"epoch": at["epoch"] + 1, "loss": 0.0, "windows": 0}
+        checkpoint.save(at, metrics)
+    metrics.close()
+    return at | {"seconds": checkpoint.seconds}
+
+
+def finish(args: argparse.Namespace, data: Data, at: dict[str, Any], sample: str) -> None:
+    """Write and say what has come out."""
+    bits = at["history"][-1]
+    below = 1 - bits / data.unigram
+    plot(at["history"], data.unigram, args.out / "curve.png")
+    (args.out / "sample.txt").write_text(sample, encoding="utf-8", errors="replace")
+    result = {"bits_per_byte": bits, "unigram_bits_per_byte": data.unigram, "below_unigram": below}
+    result |= {"windows": len(data.val), "train_windows": len(data.train), "seconds": round(at["seconds"], 2)}
+    (args.out / "result.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
+    print(sample.encode("utf-8", "replace").decode("utf-8"))
+    text = f"{bits:.3f} bits a byte held out; frequencies alone: {data.unigram:.3f}; {below:.0%} below"
+    print(f"{text}, {at['seconds']:.0f} s; results in {args.out}")
+
+
+def main(argv: Sequence[str] | None = None) -> float:
+    """Train, print a sample, and return bits a byte on the text held out."""
+    args = arguments(argv)
+    device, (rank, _) = ranks.join_ranks(args.device), rank_and_world()
+    try:
+        data = prepare(args)
+        if rank == 0 and not args.resume:  # or a later --resume would go on from an older run
+            (args.out / "checkpoint.pt").unlink(missing_ok=True)
+        torch.manual_seed(args.seed)
+        net = build().to(device)
+        at = fit(args, data, net, device)
+    except (ValueError, OSError) as error:
+        run.stop(NAME, error, quiet=rank > 0)
+    finally:
+        ranks.leave_ranks()
     if rank == 0:
-        sample = write(net, args.prompt, 300, args.device, args.seed)
-        finish(args, data, run, sample, time.perf_counter() - begin)
-    return float(run["history"][-1])
+        finish(args, data, at, write(net, args.prompt, 300, device, args.seed))
+    return float(at["history"][-1])
 
 
 if __name__ == "__main__":

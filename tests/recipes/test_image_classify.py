@@ -281,7 +281,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path):
         time.sleep(0.01)
         seen = (out / "metrics.jsonl").read_text().count("\n") if (out / "metrics.jsonl").exists() else 0
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.communicate(timeout=60)  # at the end of all who hold the pipes: the workers end with their parent
     assert process.returncode == -signal.SIGKILL
     assert torch.load(out / "checkpoint.pt", weights_only=True)["at"]["epoch"] < 60
     run(*options, "--out", out, "--resume")

@@ -59,7 +59,7 @@ def test_class_folders_are_learned(recipe: Any, tmp_path: Path) -> None:
     rows = steps(out)
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, rows[-1]["step"] + 1))
     assert rows[-1]["accuracy"] == accuracy
-    assert not list(out.glob("*.part"))
+    assert not [*out.glob("*.part"), *out.glob("*.tmp")]
 
 
 def test_train_and_val_folders_share_classes(recipe: Any, tmp_path: Path) -> None:
@@ -163,7 +163,9 @@ def test_a_checkpoint_of_other_options_is_refused(recipe: Any, tmp_path: Path, c
     with pytest.raises(SystemExit) as caught:
         recipe.main([*options, "--batch-size", "8", "--resume"])
     assert caught.value.code == 2
-    assert "--resume" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "checkpoint.pt does not fit this run" in said
+    assert "batch_size=8" in said
 
 
 def test_case_g02_import_and_help_do_nothing_else(tmp_path: Path) -> None:
