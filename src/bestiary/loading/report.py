@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from bestiary.keys import rank_and_world
 from bestiary.loading.arrays import IntArray, Values, plain_array
+from bestiary.loading.waste import padding_waste
 
 if TYPE_CHECKING:
     from bestiary.loading.batching import BatchPlan
@@ -47,21 +47,6 @@ class PlanReport:
         text += f" ({self.dropped:,} dropped, {self.padded:,} repeated)"
         text += f"; padding waste {self.waste:.1%}" if self.waste is not None else ""
         return text + (f"; classes {_listed(self.shares)}" if self.shares is not None else "")
-
-
-def padding_waste(lengths: Values, batches: Sequence[IntArray]) -> float:
-    """Return the share of padding, 0 to 1, when batches of indices into lengths (N,) are padded to their longest item.
-
-    >>> padding_waste([1, 3, 2], [np.array([0, 1]), np.array([2])])
-    0.25
-    """
-    filled = [batch for batch in batches if len(batch)]
-    if not filled:
-        return 0.0
-    sizes = np.array([len(batch) for batch in filled])
-    real = plain_array(lengths, "lengths")[np.concatenate(filled)]
-    padded = float((np.maximum.reduceat(real, np.cumsum(sizes) - sizes) * sizes.astype(np.float64)).sum())
-    return max(0.0, 1 - float(real.sum(dtype=np.float64)) / padded) if padded else 0.0
 
 
 def report_plan(plan: BatchPlan, epoch: int) -> PlanReport:

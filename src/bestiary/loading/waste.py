@@ -33,9 +33,13 @@ def padding_waste(batch: Mapping[str, Any] | Lengths, batches: Iterable[Lengths]
             raise ValueError(f"no padded field among {list(batch)}; give the lengths, or a batch with a '<field>_mask'")
         return _share(sum(int(mask.sum()) for mask in masks), sum(mask.numel() for mask in masks))
     lengths = np.asarray(batch, dtype=np.int64)
-    groups = [lengths] if batches is None else [lengths[np.asarray(part, dtype=np.int64)] for part in batches]
-    real = sum(int(group.sum()) for group in groups)
-    return _share(real, sum(group.size * int(group.max(initial=0)) for group in groups))
+    parts = [np.arange(len(lengths))] if batches is None else [np.asarray(part, dtype=np.int64) for part in batches]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return 0.0
+    sizes, real = np.array([len(part) for part in parts]), lengths[np.concatenate(parts)]
+    longest = np.maximum.reduceat(real, np.cumsum(sizes) - sizes)  # of each batch
+    return _share(int(real.sum()), int((longest * sizes).sum()))
 
 
 def _is_mask(name: str, value: Any) -> bool:
