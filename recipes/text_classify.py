@@ -28,7 +28,7 @@ from bestiary.files import grouped_split, hash_split, save_classes, stratified_s
 from bestiary.keys import rank_and_world
 from bestiary.loading import BatchPlan, Collate, LengthBuckets, Loader, Sequential, Shuffled, to_device
 from bestiary.text import LabelledText, RaggedTokens, write_tokens
-from bestiary.tools import Checkpoint, draw_confusion, ranks, run
+from bestiary.tools import Checkpoint, class_folders, draw_confusion, ranks, run
 
 NAME = Path(__file__).stem
 DATA = Path(__file__).resolve().parent / "data" / "udhr" / "udhr.jsonl"
@@ -78,12 +78,14 @@ class Data(NamedTuple):
 
 def read(path: Path, args: argparse.Namespace) -> tuple[list[LabelledText], Any]:
     """Open the texts, and split them into a part to learn from and a part to measure on."""
-    if (path / "train").is_dir() and (path / "val").is_dir():
-        train = LabelledText.from_folder(path / "train")
-        val = LabelledText.from_folder(path / "val", classes=train)
-        return [train, val], (np.arange(len(train)), np.arange(len(train), len(train) + len(val)))
+    if not path.exists():
+        raise ValueError(f"found nothing at {path}; expected a table (.csv, .tsv, .jsonl) or a folder of class folders")
     if path.is_dir():
-        texts = LabelledText.from_folder(path)
+        root, other = class_folders(path, endings=(".txt",), what="texts")
+        texts = LabelledText.from_folder(root)
+        if other is not None:
+            val = LabelledText.from_folder(other, classes=texts)
+            return [texts, val], (np.arange(len(texts)), np.arange(len(texts), len(texts) + len(val)))
         split = hash_split(texts.names, val=0.2, labels=texts.labels, seed=args.seed)
     elif args.group:
         texts = LabelledText.from_table(path, text=args.text, label=args.label, name=args.group)

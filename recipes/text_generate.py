@@ -66,6 +66,9 @@ def read(paths: Sequence[Path]) -> tuple[list[str], list[str]]:
         texts = [row["text"] + "\n" for row in rows]
         parts = [[text for text, out in zip(texts, held, strict=True) if out is wanted] for wanted in (False, True)]
         return parts[0], parts[1]
+    gone = [str(path) for path in paths if not path.exists()]
+    if gone:
+        raise ValueError(f"found nothing at {', '.join(gone)}; expected text files, or a folder of .txt files")
     files = [file for path in paths for file in (sorted(path.rglob("*.txt")) if path.is_dir() else [path])]
     if not files:
         raise ValueError(f"{', '.join(map(str, paths))} holds no .txt file; give text files, or a folder of them")

@@ -138,10 +138,10 @@ def test_case_g01_wrong_data_ends_with_one_message(recipe: Any, tmp_path: Path, 
     (tmp_path / "rows.csv").write_text("words,kind\na,b\n")
     (tmp_path / "bad.csv").write_bytes(b"text,label\ncaf\xe9,b\n")
     wrong = {
-        "flat": "2 files",
-        "empty": "one folder per class",
+        "flat": "2 texts and no class folders",
+        "empty": "which is empty",
         "missing": "missing",
-        "one": "the one class 'only'",
+        "one": "one class folder",
         "picture.png": ".csv",
         "rows.csv": "no column 'text'",
         "bad.csv": "byte 14",

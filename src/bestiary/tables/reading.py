@@ -72,7 +72,8 @@ def _read_one(path: str, delimiter: str | None, missing: Collection[str]) -> Any
         reading = csv.ReadOptions(column_names=names, skip_rows_after_names=1)
         table = csv.read_csv(path, read_options=reading, parse_options=parse, convert_options=as_text)
     except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path} is no CSV table with {delimiter!r} between its columns: {error}") from error
+        told = "".join(char if char.isprintable() else " " for char in str(error))[:300]
+        raise ValueError(f"{path} is no CSV table with {delimiter!r} between its columns: {told}") from error
     double = sorted({name for name in names if names.count(name) > 1})
     if double:
         raise ValueError(
