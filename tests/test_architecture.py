@@ -23,6 +23,7 @@ HEAVY = (
     "fsspec",
     "lightning",
     "matplotlib",
+    "miniaudio",
     "orjson",
     "pyarrow",
     "simplejpeg",
