@@ -587,7 +587,8 @@ def test_a_break_leaves_no_worker() -> None:
 
 
 SCRIPT = """
-    import sys, time
+    import signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
     sys.path.insert(0, {support!r})
     from loader_datasets import Slow
     from bestiary.loading import Loader
@@ -595,7 +596,7 @@ SCRIPT = """
         for batch in Loader(Slow(1000, 0.05), batch_size=2, num_workers=2, multiprocessing_context={method!r}):
             print(*batch["pid"].tolist(), flush=True)
             if {interrupt}:
-                import os, signal
+                import os
                 os.kill(os.getpid(), signal.SIGINT)
 """
 

@@ -15,7 +15,7 @@ from bestiary.keys import mix
 from bestiary.loading.collate import Collate, CollateError
 from bestiary.loading.errors import SampleError, describe, locate, sample_error
 from bestiary.loading.rooms import Landlord, rented_from
-from bestiary.loading.seeding import OwnGenerators, borrowed_generators, is_lent, seed_all
+from bestiary.loading.seeding import OwnGenerators, borrowed_generators, seed_all, worker_generators
 
 Policy = Literal["raise", "skip", "replace"]
 NOTHING = nullcontext()
@@ -64,7 +64,7 @@ class Fetch:
         in_main = get_worker_info() is None
         threads = _Threads(self.threads) if in_main and self.threads is not None else NOTHING
         collate_draws = self.collate_draws
-        with on_cpu(), threads, self._lend(task.epoch, draws or collate_draws, in_main):
+        with on_cpu(), threads, self._lend(task.epoch, draws, collate_draws, in_main):
             errors: list[SampleError] = []
             try:
                 samples, pads = self._samples(task, draws, errors)
@@ -179,13 +179,13 @@ class Fetch:
         if self._own is not None:
             self._own[1].seed(key)
 
-    def _lend(self, epoch: int, draws: bool, in_main: bool) -> AbstractContextManager[object]:
-        """Look for generators that the dataset keeps; in the main process, or inside another fetch, give all back."""
-        if not draws:
+    def _lend(self, epoch: int, draws: bool, collate_draws: bool, in_main: bool) -> AbstractContextManager[object]:
+        """Look for generators that dataset and collator keep; in the main process, or inside another fetch, give all back."""
+        if not (draws or collate_draws):
             return NOTHING
         if self._own is None or self._own[0] != epoch or self._own[1].quick:  # one may have been made since
-            self._own = epoch, OwnGenerators(self.dataset, self.collate)
-        return borrowed_generators(self._own[1]) if in_main or is_lent() else NOTHING
+            self._own = epoch, OwnGenerators(*([self.dataset] if draws else []), self.collate)
+        return borrowed_generators(self._own[1]) if in_main else worker_generators(self._own[1])
 
 
 def draws_of(dataset: object) -> bool:

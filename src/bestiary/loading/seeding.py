@@ -12,7 +12,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -120,14 +120,24 @@ class _Lending:
 _lending = _Lending()
 
 
-def is_lent() -> bool:
-    """Tell whether this code runs inside a sample that was seeded: a loader inside a dataset."""
-    return _lending.depth > 0
+class _Kept:
+    """A worker's generators are its own: nothing to give back, unless a loader inside the dataset borrows them."""
+
+    def __enter__(self) -> None:
+        _lending.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        _lending.depth -= 1
+
+
+def worker_generators(own: OwnGenerators) -> AbstractContextManager[None]:
+    """Have a worker's generators for seeding; a loader inside a dataset there borrows from the loader around it."""
+    return borrowed_generators(own) if _lending.depth else _Kept()
 
 
 def in_worker() -> None:
     """Prepare a fresh worker: it seeds without giving back, and holds no lock that another thread had at the fork."""
-    _lending.lock, _lending.depth = threading.RLock(), 1
+    _lending.lock, _lending.depth = threading.RLock(), 0
     own_bits()
 
 

@@ -69,7 +69,7 @@ class StreamFetch(Fetch):
         threads = _Threads(self.threads) if worker is None and self.threads is not None else NOTHING
         errors: list[SampleError] = []
         group = Group(number, None, [], None, None, 0, True)
-        with on_cpu(), threads, self._lend(task.epoch, draws or collate_draws, worker is None):
+        with on_cpu(), threads, self._lend(task.epoch, draws, collate_draws, worker is None):
             try:
                 if task.opening is not None:
                     self._begin(task.opening, number)
