@@ -23,9 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bestiary.audio.flac import decode_flac, stream_info
 from bestiary.audio.opening import Opened, Source, needed, sound, tell_fault
-from bestiary.audio.resampling import resample
 from bestiary.audio.wav import Wav
 
 Channels: TypeAlias = Literal["mix", "keep", "error"] | int
@@ -74,6 +72,8 @@ def read_audio(
         waveform = _arranged(frames, channels, opened.where)
     if sample_rate is None or sample_rate == rate:
         return Audio(waveform, rate)
+    from bestiary.audio.resampling import resample
+
     return Audio(resample(waveform, rate, sample_rate), sample_rate)
 
 
@@ -106,10 +106,12 @@ def _decode(opened: Opened, start_s: float, duration_s: float | None) -> tuple[F
             start, count = _span(start_s, duration_s, wav.rate)
             return _sixteen_bits(opened, wav, min(start, wav.frames), count), wav.rate
     needed(opened)
-    info = stream_info(opened.head)
-    quick = decode_flac(opened, *_span(start_s, duration_s, info.rate)) if info is not None else None
-    if quick is not None:
-        return quick
+    if opened.head[:4] == b"fLaC":
+        from bestiary.audio.flac import decode_flac
+
+        quick = decode_flac(opened, start_s, duration_s)
+        if quick is not None:
+            return quick
     file = sound(opened, wav)
     with file:
         start, count = _span(start_s, duration_s, file.samplerate)

@@ -33,7 +33,7 @@ def stream_info(head: bytes) -> StreamInfo | None:
     return StreamInfo(packed >> 44, (packed >> 41 & 7) + 1, (packed >> 36 & 31) + 1, packed & (1 << 36) - 1)
 
 
-def decode_flac(opened: Opened, start: int, count: int | None) -> tuple[npt.NDArray[np.float32], int] | None:
+def decode_flac(opened: Opened, start_s: float, duration_s: float | None) -> tuple[npt.NDArray[np.float32], int] | None:
     """Decode a FLAC file to frames float32 (T, C), and return them with the rate.
 
     None where miniaudio is not installed, the file is of another kind, only a part of it is asked for, or anything in it is
@@ -42,7 +42,7 @@ def decode_flac(opened: Opened, start: int, count: int | None) -> tuple[npt.NDAr
     info = stream_info(opened.head)
     if info is None or info.bits != 16 or not 0 < info.frames * info.channels * 2 <= _MOST:
         return None
-    if start or (count is not None and count < info.frames):
+    if round(start_s * info.rate) or (duration_s is not None and round(duration_s * info.rate) < info.frames):
         return None
     try:
         miniaudio = import_module("miniaudio")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from collections.abc import Callable, Mapping
 from operator import index as as_int
 from pathlib import Path
@@ -89,6 +90,7 @@ class AudioManifest:
         self.path = Path(path).expanduser()
         self.root = self.path.parent if root is None else Path(root).expanduser()
         self.transform, self.channels, self.index = transform, channels, index
+        self.spent = {"decode": 0.0, "transform": 0.0}  # seconds, in this process; reading is part of decoding
         found = read_listing(self.path, file_column, label_column, fields, classes)
         self.classes, self.names, self.labels, self._spans, self.lines, self._columns = found
         self.sample_rate, self.resamples = sample_rate, sample_rate is not None
@@ -125,7 +127,7 @@ class AudioManifest:
         return len(self.names)
 
     def __getitem__(self, index: int) -> ManifestSample:
-        name = self.names[as_int(index)]
+        name, begun = self.names[as_int(index)], time.perf_counter()
         try:
             audio = self._read(index, os.path.join(self.root, name))
         except (OSError, ValueError) as error:
@@ -139,7 +141,10 @@ class AudioManifest:
         for key, column in self._columns.items():
             value = column[index]
             sample[key] = value.item() if isinstance(value, np.generic) else value
+        decoded = time.perf_counter()
         done: ManifestSample = self.transform(sample) if self.transform else sample
+        self.spent["decode"] += decoded - begun
+        self.spent["transform"] += time.perf_counter() - decoded
         return done
 
     def _read(self, index: int, path: str) -> Audio:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -16,6 +15,7 @@ from bestiary.loading.collate import Collate, CollateError
 from bestiary.loading.errors import SampleError, describe, locate, sample_error
 from bestiary.loading.rooms import Landlord, rented_from
 from bestiary.loading.seeding import OwnGenerators, borrowed_generators, seed_all, worker_generators
+from bestiary.loading.timing import Stages
 
 Policy = Literal["raise", "skip", "replace"]
 NOTHING = nullcontext()
@@ -41,6 +41,7 @@ class Fetched(NamedTuple):
     errors: list[SampleError]
     failure: Exception | None
     seconds: float
+    stages: dict[str, float] = {}  # noqa: RUF012 - never written to
 
 
 class Fetch:
@@ -59,7 +60,7 @@ class Fetch:
 
     def __getitem__(self, task: Task) -> Fetched:
         """Make the batch of a task; what the dataset or the collator raises is returned, not raised."""
-        start = time.perf_counter()
+        stages = Stages(self.dataset)
         draws = draws_of(self.dataset)
         in_main = get_worker_info() is None
         threads = _Threads(self.threads) if in_main and self.threads is not None else NOTHING
@@ -68,10 +69,11 @@ class Fetch:
             errors: list[SampleError] = []
             try:
                 samples, pads = self._samples(task, draws, errors)
+                stages.have_samples()
                 batch = self._collate(samples, pads, task, collate_draws) if pads else None
             except (SampleError, CollateError) as error:
-                return Fetched(None, 0, errors, error, time.perf_counter() - start)
-        return Fetched(batch, len(pads), errors, None, time.perf_counter() - start)
+                return Fetched(None, 0, errors, error, stages.seconds())
+        return Fetched(batch, len(pads), errors, None, stages.seconds(), stages.parts())
 
     # -- samples
 

@@ -225,6 +225,12 @@ class Loader:
         """A copy begins where this loader would begin its next pass; running passes and workers stay here."""
         return self.__dict__ | {"_run": None, "_tracked": None}
 
+    def most_bytes(self) -> int:
+        """Return the most memory that batches on their way may lie in: slots of the workers, or blocks used again here."""
+        if self._crew is not None:
+            return self._crew.most_bytes()
+        return getattr(self._fetch.landlord, "most", 0)
+
     def _place(self) -> tuple[int, int]:
         return rank_and_world(self.plan.rank, self.plan.world_size)
 

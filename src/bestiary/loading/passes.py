@@ -67,6 +67,7 @@ class Pass:
         watch, pins = self.watch, self._pins()
         source = self._source()
         try:
+            watch.most_bytes = loader.most_bytes()
             watch.start = asked = time.perf_counter()
             for fetched in source:
                 self._account(fetched)
@@ -119,7 +120,7 @@ class Pass:
         if fetched.failure is not None:
             raise fetched.failure
         self.done += 1
-        watch.fetch_s += fetched.seconds
+        watch.made(fetched.seconds, fetched.stages)
         for error in fetched.errors:
             error.__cause__ = error.__context__ = None  # its frames would keep the batch alive
             loader.errors.append(error)

@@ -84,7 +84,7 @@ class Evening:
         samples, size = self._first(run.loader.plan.grouping.batch_size), run.loader.plan.grouping.batch_size
         batch = run.collated(samples, [True] * len(samples), -1_000_000 - run.done - size)
         if made is None:
-            return Kind(batch, 0, [], 0.0, {}, run.turn)
+            return Kind(batch, 0, [], 0.0, {}, {}, run.turn)
         return made._replace(batch=batch)
 
     def _first(self, size: int) -> list[Any]:

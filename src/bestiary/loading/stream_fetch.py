@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from inspect import isgenerator
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from bestiary.keys import mix
 from bestiary.loading.collate import CollateError
 from bestiary.loading.errors import SampleError, describe
 from bestiary.loading.fetch import NOTHING, Fetch, Fetched, Task, _Threads, draws_of, on_cpu
+from bestiary.loading.timing import Stages
 
 MOST_IN_A_ROW = 1_000  # errors without a good sample between them: an iterator that does not go on
 
@@ -62,7 +62,7 @@ class StreamFetch(Fetch):
 
     def __getitem__(self, task: StreamTask) -> Fetched:  # type: ignore[override]
         """Make the next batch; what the stream or the collator raises is returned, not raised."""
-        start = time.perf_counter()
+        stages = Stages(self.dataset)
         worker = get_worker_info()
         number, draws = (0 if worker is None else worker.id), draws_of(self.dataset)
         collate_draws = self.collate_draws
@@ -76,6 +76,7 @@ class StreamFetch(Fetch):
                 if self._iterator is None or self._opening is None:  # it has ended
                     return Fetched(group, 0, [], None, 0.0)
                 group, pads = self._group(number, draws, errors)
+                stages.have_samples()
                 if group.rest and not group.ended:
                     batch = self.batch(group.rest, pads, task.epoch, self._number(), self._opening.flagged)
                     group = group._replace(batch=batch, rest=[])
@@ -83,8 +84,8 @@ class StreamFetch(Fetch):
                 known = isinstance(error, (SampleError, CollateError))
                 failure = error if known else RuntimeError(f"the stream could not be opened: {describe(error)}")
                 failure.__cause__ = failure.__cause__ or (None if known else error)
-                return Fetched(group, 0, errors, failure, time.perf_counter() - start)
-        return Fetched(group, len(pads), errors, None, time.perf_counter() - start)
+                return Fetched(group, 0, errors, failure, stages.seconds())
+        return Fetched(group, len(pads), errors, None, stages.seconds(), stages.parts())
 
     def batch(self, samples: Sequence[Any], pads: list[bool], epoch: int, number: int, flagged: bool) -> Any:
         """Collate samples to a batch."""

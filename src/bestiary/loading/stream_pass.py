@@ -33,6 +33,7 @@ class Made(NamedTuple):
     samples: int
     errors: list[SampleError]
     seconds: float
+    stages: dict[str, float]
     marks: dict[int, Mark]
     turn: int
 
@@ -74,6 +75,7 @@ class StreamPass(Pass):
         watch, pins = self.watch, self._pins()
         source = Evening(self).over(self._in_turn())
         try:
+            watch.most_bytes = loader.most_bytes()
             watch.start = asked = time.perf_counter()
             ahead, failure = self._next(source)
             while ahead is not None:
@@ -109,7 +111,7 @@ class StreamPass(Pass):
         self.marks |= made.marks
         self.turn, self.ended = made.turn, last
         loader, watch = self.loader, self.watch
-        watch.fetch_s += made.seconds
+        watch.made(made.seconds, made.stages)
         known = [error.as_dict() for error in loader.errors]
         fresh = [error for error in made.errors if error.as_dict() not in known] if made.errors else []
         for error in fresh:
@@ -149,7 +151,8 @@ class StreamPass(Pass):
                     rests[worker] = fetched
                     continue
                 mark = Mark(group.behind, 0, group.before + self.loader.plan.grouping.batch_size)
-                yield Made(group.batch, fetched.samples, fetched.errors, fetched.seconds, {worker: mark}, turn)
+                made = fetched.samples, fetched.errors, fetched.seconds, fetched.stages
+                yield Made(group.batch, *made, {worker: mark}, turn)
             for _ in raw:  # let workers finish, so that they can be kept
                 pass
         finally:
@@ -176,7 +179,8 @@ class StreamPass(Pass):
                 if not one.batch.rest and start == 0 and one.batch.behind
             }
             batch = self.collated(samples, pads, number) if samples else None
-            yield Made(batch, len(samples), errors if start == 0 else [], seconds if start == 0 else 0.0, marks, turn)
+            once = (errors, seconds) if start == 0 else ([], 0.0)
+            yield Made(batch, len(samples), *once, {}, marks, turn)
 
     def collated(self, samples: list[Any], pads: list[bool], number: int) -> Any:
         """Collate samples in the main process, as in a worker."""

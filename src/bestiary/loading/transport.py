@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import time
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ class Parcel(NamedTuple):
     block: bytearray | None  # None: in the slot
     slot: int | None
     size: int
+    seconds: float = 0.0  # that packing took
 
 
 class WorkerFetch:
@@ -72,8 +74,12 @@ class WorkerFetch:
         return parcels
 
     def _packed(self, fetched: Fetched, desk: _Desk, task: Task) -> Parcel | Fetched:
+        begun = time.perf_counter()
         try:
-            return pack(fetched, desk) if self.packed else fetched
+            if not self.packed:
+                return fetched
+            parcel = pack(fetched, desk)
+            return parcel._replace(seconds=time.perf_counter() - begun)
         except Exception as error:  # noqa: BLE001 - whatever it is, it cannot be sent
             failure = CollateError(self.fetch.sentence(task, error, "could not be sent to the main process"))
             return Fetched(None, 0, fetched.errors, failure, fetched.seconds)
@@ -160,7 +166,10 @@ def unpack(parcel: Parcel, slots: Slots | None) -> Fetched:
     memory: Any = parcel.block
     if memory is None and slots is not None and parcel.slot is not None:
         memory = slots.receive(parcel.slot, parcel.size)
+    begun = time.perf_counter()
     fetched: Fetched = _Unpacker(io.BytesIO(parcel.frame), memory).load()
+    if fetched.stages:
+        fetched.stages["hand-over"] = parcel.seconds + time.perf_counter() - begun
     return fetched
 
 

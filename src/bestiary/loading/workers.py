@@ -100,6 +100,11 @@ class Crew:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_idle": None}
 
+    def most_bytes(self) -> int:
+        """Return the most memory that slots may take."""
+        slots = self.num_workers * self.each
+        return memory_share() // slots * slots if self.packed and hasattr(os, "memfd_create") else 0
+
     def run(self, tasks: Iterable[Task], seed: int) -> Generator[Fetched, None, None]:
         """Yield a result for each task. A worker's death or a time-out is an error that names the samples in hand."""
         team, loader = self._idle or (Team(self.num_workers, self.each, self.packed), None)
