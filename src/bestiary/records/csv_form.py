@@ -96,7 +96,7 @@ class CsvForm:
         delimiter = self.delimiter.encode()
         if not self.quotes:
             return [_decoded(part, where) for part in record.rstrip(b"\n").removesuffix(b"\r").split(delimiter)]
-        from bestiary.records.splitting import walk_record
+        from bestiary.records.record_walk import walk_record
 
         walk = walk_record(record, 0, delimiter, True)
         if walk.wrong:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from bestiary.records.marks import IntArray, Marks, add, before, behind, between, first_place, marks, places, since
+
 LF, CR, QUOTE = 10, 13, 34
 FIRST_WALK = 64  # records read one by one after an odd quote, twice as many after the next
 
@@ -19,35 +18,37 @@ class Cut(NamedTuple):
     Attributes:
         starts, stops: int64 (N,), bytes of each record that is not blank, its line end included.
         used: bytes up to the last border.
-        breaks: int64, bytes of all line feeds.
         regular: whether counting quotes explained all of them, so that any CSV reader sees the same fields.
     """
 
     starts: IntArray
     stops: IntArray
     used: int
-    breaks: IntArray
     regular: bool = True
 
 
-class Walk(NamedTuple):
-    """One record read byte by byte: where it ends (-1: not in this text), its fields, and what is wrong with it."""
+class Signs(NamedTuple):
+    """Where the bytes stand that matter in CSV.
 
-    end: int
-    fields: list[tuple[int, int]]
-    wrong: str
-    wrong_at: int
+    Attributes:
+        feeds, quotes, returns: line feeds, quotes, carriage returns.
+        borders: delimiters, line feeds and quotes: what stands before a quote that opens a field, or goes on in one.
+    """
+
+    feeds: Marks
+    quotes: Marks
+    returns: Marks
+    borders: Marks
 
 
-def cut_lines(data: bytes, final: bool) -> Cut:
+def cut_lines(data: bytes, final: bool, white: bytes = b" \t\r\n") -> Cut:
     """Cut at line feeds; ``final`` says that the text ends here, so that a last line needs none.
 
     >>> cut = cut_lines(b'{"a": 1}\\n\\n{"a": 2}', final=True)
     >>> cut.starts.tolist(), cut.stops.tolist(), cut.used
     ([0, 10], [9, 18], 18)
     """
-    breaks = np.flatnonzero(np.frombuffer(data, np.uint8) == LF)
-    return _without_blanks(data, breaks + 1, breaks, final, b" \t\r\n")
+    return _without_blanks(data, places(marks(data, LF)[0]) + 1, final, white)
 
 
 def cut_quoted(data: bytes, delimiter: bytes, final: bool) -> Cut:
@@ -59,113 +60,72 @@ def cut_quoted(data: bytes, delimiter: bytes, final: bool) -> Cut:
     >>> cut_quoted(b'1,"a\\nb"\\n2,c\\n', b",", final=True).stops.tolist()
     [8, 12]
     """
-    array = np.frombuffer(data, np.uint8)
-    special = np.flatnonzero((array == LF) | (array == QUOTE))
-    breaks = special[array[special] == LF]
+    white = b" \r\n" if delimiter == b"\t" else b" \t\r\n"
+    if b'"' not in data and b"\r" not in data:
+        return cut_lines(data, final, white)
+    signs = _signs(data, delimiter)
     parts: list[IntArray] = []
     at, walk = 0, FIRST_WALK
     while True:
-        ends, trouble = _regular(array, special[np.searchsorted(special, at) :], delimiter[0], at, final)
+        ends, trouble = _regular(data, signs, at, final)
         parts.append(ends)
         if trouble < 0:
             break
         at = int(ends[-1]) if len(ends) else at
-        slow: list[int] = []
-        while len(slow) < walk and at < len(data):
-            end = walk_record(data, at, delimiter, final).end
-            if end < 0:
-                break
-            slow.append(end)
-            at = end
+        slow = _walked(data, at, delimiter, final, walk)
         parts.append(np.array(slow, dtype=np.int64))
         if len(slow) < walk:
             break
-        walk *= 2
-    white = b" \r\n" if delimiter == b"\t" else b" \t\r\n"
-    cut = _without_blanks(data, np.concatenate(parts) if len(parts) > 1 else parts[0], breaks, final, white)
+        at, walk = slow[-1], 2 * walk
+    cut = _without_blanks(data, np.concatenate(parts) if len(parts) > 1 else parts[0], final, white)
     return cut if len(parts) == 1 else cut._replace(regular=False)
 
 
-def _regular(array: Any, special: IntArray, delimiter: int, at: int, final: bool) -> tuple[IntArray, int]:
+def _signs(data: bytes, delimiter: bytes) -> Signs:
+    if b"\r" in data:
+        feeds, quotes, borders, returns = marks(data, LF, QUOTE, delimiter[0], CR)
+    else:
+        feeds, quotes, borders = marks(data, LF, QUOTE, delimiter[0])
+        returns = np.zeros_like(feeds)
+    borders |= feeds
+    borders |= quotes
+    return Signs(feeds, quotes, returns, borders)
+
+
+def _regular(data: bytes, signs: Signs, at: int, final: bool) -> tuple[IntArray, int]:
     """Return the borders from ``at`` on, up to the first byte that the counting of quotes cannot explain (-1: none)."""
-    quoted = array[special] == QUOTE
-    inside = np.cumsum(quoted, dtype=np.uint8) & 1
-    ends = special[~quoted & (inside == 0)] + 1
-    quotes = special[quoted]
-    opening, closing = quotes[0::2], quotes[1::2]
-    before, behind = array[opening - 1], array[np.minimum(closing + 1, len(array) - 1)]
-    bad_open = ~((opening == at) | (before == delimiter) | (before == LF) | (before == QUOTE))
-    closed = (behind == delimiter) | (behind == LF) | (behind == CR) | (behind == QUOTE) | (closing + 1 >= len(array))
-    wrong = [*opening[bad_open][:1].tolist(), *closing[~closed][:1].tolist()]
-    if final and len(quotes) % 2:
-        wrong.append(int(quotes[-1]))
-    wrong += _bare_returns(array, at, special[~quoted], quotes)
-    if not wrong:
-        return ends, -1
-    return ends[ends <= min(wrong)], min(wrong)
+    if at >= len(data):
+        return np.empty(0, np.int64), -1
+    feeds, quotes, returns = (since(found, at) for found in signs[:3]) if at else signs[:3]
+    inside, opens, closes = between(quotes), behind(signs.borders), before(signs.borders | signs.returns)
+    add(opens, 0)
+    add(closes, len(data) - 1)
+    odd = quotes & ~((inside & opens) | (closes & ~inside))
+    if returns.any():  # one outside quotes has a line feed behind it, or may have one yet
+        fed = before(feeds)
+        add(fed, len(data) - 1)
+        odd |= returns & ~inside & ~fed
+    trouble = first_place(odd)
+    if final and trouble < 0 and inside[-1] >> np.uint64(63):
+        trouble = data.rfind(b'"')
+    ends = places(feeds & ~inside) + 1
+    return (ends, -1) if trouble < 0 else (ends[ends <= trouble], trouble)
 
 
-def _bare_returns(array: Any, at: int, breaks: IntArray, quotes: IntArray) -> list[int]:
-    """Return the first carriage return outside quotes that no line feed follows; one at the very end may have one yet."""
-    count = np.count_nonzero(array[at:] == CR)
-    if not count or count == np.count_nonzero(array[breaks[breaks > at] - 1] == CR):
-        return []
-    returns = np.flatnonzero(array[at:-1] == CR) + at
-    bare = returns[array[returns + 1] != LF]
-    bare = bare[np.searchsorted(quotes, bare) % 2 == 0]
-    return [int(place) for place in bare[:1]]
+def _walked(data: bytes, at: int, delimiter: bytes, final: bool, count: int) -> list[int]:
+    """Return where the next records end, read one by one; fewer than ``count`` where the text ends before."""
+    from bestiary.records.record_walk import walk_record
+
+    ends: list[int] = []
+    while len(ends) < count and at < len(data):
+        at = walk_record(data, at, delimiter, final).end
+        if at < 0:
+            break
+        ends.append(at)
+    return ends
 
 
-def walk_record(data: bytes, start: int, delimiter: bytes, final: bool) -> Walk:
-    """Read one record from a border, byte by byte."""
-    plain, fields, at = _plain(delimiter), list[tuple[int, int]](), start
-    while True:
-        begin = at
-        if data[at : at + 1] == b'"':
-            at = _closing(data, at + 1) + 1
-            if at == 0 or (at == len(data) and not final):
-                return _broken(data, start, fields, "a quote is opened and never closed", begin) if final else _MORE
-        else:
-            match = plain.match(data, at)
-            at = match.end() if match else at
-        fields.append((begin, at))
-        follows = data[at : at + 1]
-        if follows == delimiter:
-            at += 1
-        elif follows == b"\n" or data[at : at + 2] == b"\r\n":
-            return Walk(at + 1 + (follows == b"\r"), fields, "", -1)
-        elif at + len(follows) >= len(data) and follows in (b"", b"\r"):
-            return Walk(len(data), fields, "", -1) if final else _MORE
-        elif follows == b"\r":
-            return _broken(
-                data, start, fields, "a carriage return outside quotes has no line feed behind it", at, final
-            )
-        else:
-            return _broken(data, start, fields, "text follows the closing quote of a field", at, final)
-
-
-_MORE = Walk(-1, [], "", -1)
-
-
-def _broken(data: bytes, start: int, fields: Any, what: str, at: int, final: bool = True) -> Walk:
-    end = data.find(b"\n", start) + 1
-    return Walk(end or (len(data) if final else -1), fields, what, at)
-
-
-def _closing(data: bytes, at: int) -> int:
-    """Return the quote that closes a field whose text begins at ``at``; -1 without one."""
-    while True:
-        at = data.find(b'"', at)
-        if at < 0 or data[at + 1 : at + 2] != b'"':
-            return at
-        at += 2
-
-
-def _plain(delimiter: bytes) -> re.Pattern[bytes]:
-    return re.compile(b"[^" + re.escape(delimiter) + b"\r\n]*")
-
-
-def _without_blanks(data: bytes, ends: IntArray, breaks: IntArray, final: bool, white: bytes) -> Cut:
+def _without_blanks(data: bytes, ends: IntArray, final: bool, white: bytes) -> Cut:
     """Return the records between borders, without those of white space alone."""
     used = int(ends[-1]) if len(ends) else 0
     if final and used < len(data):
@@ -176,4 +136,4 @@ def _without_blanks(data: bytes, ends: IntArray, breaks: IntArray, final: bool, 
     blank = [row for row in suspects.tolist() if not data[starts[row] : ends[row]].strip(white)]
     if blank:
         starts, ends = np.delete(starts, blank), np.delete(ends, blank)
-    return Cut(starts, ends, used, breaks)
+    return Cut(starts, ends, used)
