@@ -54,7 +54,10 @@ def both(data, **options):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(1, 8), st.integers(1, 9000), st.integers(0, 2**32 - 1), st.sampled_from([8000, 16000, 44100, 96000, 12345])
+    st.integers(1, 8),
+    st.integers(1, 9000),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([8000, 16000, 44100, 96000, 12345]),
 )
 def test_samples_are_those_of_libsndfile(channels, frames, seed, rate):
     rng = np.random.default_rng(seed)

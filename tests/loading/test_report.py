@@ -51,7 +51,7 @@ def test_stages_add_up_to_what_making_batches_took(workers: int) -> None:
     assert made == pytest.approx(report.fetch_s, rel=0.05)
     assert "most of the work: decode" in report.line
     rows = str(report).splitlines()
-    assert rows[0] == report.line and [row.split()[0] for row in rows[1:]][0] == "decode"
+    assert rows[0] == report.line and rows[1].split()[0] == "decode"
 
 
 class Counted(Plain):

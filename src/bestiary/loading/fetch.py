@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -15,10 +15,10 @@ from bestiary.loading.collate import Collate, CollateError
 from bestiary.loading.errors import SampleError, describe, locate, sample_error
 from bestiary.loading.rooms import Landlord, rented_from
 from bestiary.loading.seeding import OwnGenerators, borrowed_generators, seed_all, worker_generators
+from bestiary.loading.surroundings import NOTHING, Threads, on_cpu
 from bestiary.loading.timing import Stages
 
 Policy = Literal["raise", "skip", "replace"]
-NOTHING = nullcontext()
 
 
 class Task(NamedTuple):
@@ -47,6 +47,8 @@ class Fetched(NamedTuple):
 class Fetch:
     """``fetch[task]`` makes one batch; the same object serves the main process and, pickled, every worker."""
 
+    batch_size = 1  # of a stream, whose tasks do not tell what is in a batch
+
     def __init__(
         self, dataset: Any, collate: Callable[[Sequence[Any]], Any], seed: int, policy: Policy, threads: int | None
     ) -> None:
@@ -63,7 +65,7 @@ class Fetch:
         stages = Stages(self.dataset)
         draws = draws_of(self.dataset)
         in_main = get_worker_info() is None
-        threads = _Threads(self.threads) if in_main and self.threads is not None else NOTHING
+        threads = Threads(self.threads) if in_main and self.threads is not None else NOTHING
         collate_draws = self.collate_draws
         with on_cpu(), threads, self._lend(task.epoch, draws, collate_draws, in_main):
             errors: list[SampleError] = []
@@ -208,31 +210,6 @@ def _said_for(kind: type, name: str) -> bool:
     where = {word: place for place, base in reversed(list(enumerate(kind.__mro__))) for word in base.__dict__}
     reads = min(where.get(word, len(kind.__mro__)) for word in ("__getitem__", "__iter__"))
     return where.get(name, len(kind.__mro__)) <= reads
-
-
-def on_cpu() -> AbstractContextManager[object]:
-    """Make new tensors on the CPU, whatever the default device; costs nothing where that is the CPU already."""
-    try:
-        already = torch.get_default_device().type == "cpu"
-    except (AttributeError, RuntimeError):  # torch 2.9 after set_default_device(None); a forked worker asked for CUDA
-        already = False
-    return NOTHING if already else torch.device("cpu")
-
-
-class _Threads:
-    """Compute with as many threads as a worker has: sums over one thread and two differ in their last digits."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __enter__(self) -> None:
-        self.before = torch.get_num_threads()
-        if self.before != self.count:
-            torch.set_num_threads(self.count)
-
-    def __exit__(self, *error: object) -> None:
-        if self.before != self.count:
-            torch.set_num_threads(self.before)
 
 
 def _flag(thing: Any, value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bestiary.keys import rank_and_world
 from bestiary.loading.arguments import check_choices, check_dataset, plan_of
@@ -14,6 +14,7 @@ from bestiary.loading.collate import Collate
 from bestiary.loading.errors import SampleError
 from bestiary.loading.fetch import Fetch, Policy
 from bestiary.loading.passes import Pass
+from bestiary.loading.probing import workers_for
 from bestiary.loading.rooms import Pool, memory_share
 from bestiary.loading.stream_fetch import StreamFetch
 from bestiary.loading.stream_pass import StreamPass
@@ -54,7 +55,8 @@ class Loader:
         plan: a ``BatchPlan``, instead of the three above and of ``seed``.
         collate: samples to batch; ``Collate()`` by default.
         seed: of the order and of every draw; 0 by default.
-        num_workers: processes that make batches; 0 makes them in this one.
+        num_workers: processes that make batches; 0 makes them in this one. "auto" tries both for a second before the first
+            pass, and says what it took and why; not for streams, which a try might use up.
         on_error: "raise"; "skip" (a batch gets smaller); "replace" (by a good sample of the batch, flagged in ``is_pad``).
         max_errors: bad samples in a pass on this rank before it stops: a count, or a share (a float below 1).
         multiprocessing_context: "fork", "forkserver", "spawn", or a context; the platform's default when None.
@@ -87,7 +89,7 @@ class Loader:
         plan: BatchPlan | None = None,
         collate: Callable[[Sequence[Any]], Any] | None = None,
         seed: int | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         on_error: Policy = "raise",
         max_errors: float | None = None,
         multiprocessing_context: Any = None,
@@ -99,32 +101,28 @@ class Loader:
         transport: Transport = "slots",
     ) -> None:
         streaming = check_dataset(dataset)
-        self.dataset = dataset
-        self.plan: Any = (
-            stream_plan(dataset, plan, batch_size, shuffle, drop_last, seed)
-            if streaming
-            else plan_of(len(dataset), plan, batch_size, shuffle, drop_last, seed)
-        )
+        self.dataset, settings = dataset, (plan, batch_size, shuffle, drop_last, seed)
+        self.plan: Any = stream_plan(dataset, *settings) if streaming else plan_of(len(dataset), *settings)
         self.batch_size = getattr(self.plan.grouping, "batch_size", None)
-        self.collate = Collate() if collate is None else collate
-        self.on_error, self.max_errors = on_error, max_errors
-        self.multiprocessing_context, self.pin_memory = multiprocessing_context, pin_memory
+        self.collate = collate or Collate()
+        self.on_error, self.max_errors, self.pin_memory = on_error, max_errors, pin_memory
+        self.multiprocessing_context = multiprocessing_context
+        if num_workers == "auto" and not (num_workers := workers_for(self, threads, transport, prefetch_factor)):
+            persistent_workers, prefetch_factor, timeout = False, None, 0
         self.num_workers = check_choices(
             num_workers, on_error, max_errors, persistent_workers, prefetch_factor, timeout, self.plan.ends, transport
         )
-        self.epoch = 0
+        self.epoch, self._told = 0, set[str]()
         self.errors: list[SampleError] = []
         self._start: Any = 0  # where the next pass begins: a global batch, or the place of a stream's readers
         self._run: Pass | None = None  # the pass that began last
         self._tracked: Pass | None = None  # the same, while a state would speak of it
-        self._told: set[str] = set()
         self._pass: type[Pass] = StreamPass if streaming else Pass
         self._fetch = (StreamFetch if streaming else Fetch)(dataset, self.collate, self.plan.seed, on_error, threads)
-        if isinstance(self._fetch, StreamFetch):
-            self._fetch.batch_size = self.batch_size or 1
+        self._fetch.batch_size = self.batch_size or 1
         self._fetch.landlord = Pool(memory_share()) if transport != "torch" else None
-        workers = (multiprocessing_context, persistent_workers, prefetch_factor, timeout, transport)
-        self._crew = Crew(self._fetch, self.num_workers, *workers) if self.num_workers else None
+        crew = multiprocessing_context, persistent_workers, prefetch_factor, timeout, transport
+        self._crew = Crew(self._fetch, self.num_workers, *crew) if self.num_workers else None
 
     # -- a pass
 

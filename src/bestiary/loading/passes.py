@@ -16,6 +16,7 @@ from bestiary.loading.dealing import Dealt
 from bestiary.loading.errors import SampleError
 from bestiary.loading.fetch import Fetched, Task, draws_of
 from bestiary.loading.prefetch import pin_memory
+from bestiary.loading.probing import shared_memory_notice
 from bestiary.loading.seeding import OwnGenerators
 from bestiary.loading.sending import check_sendable
 from bestiary.loading.timing import Stopwatch
@@ -178,6 +179,7 @@ class Pass:
                 f"{len(plan.batches(self.epoch))}. BatchPlan(..., rank=0, world_size=1) reads all on every rank"
             )
         self._check_sendable()
+        self._check_shared_memory()
 
     def _check_sendable(self) -> None:
         loader = self.loader
@@ -197,3 +199,15 @@ class Pass:
             method = start_method(loader.multiprocessing_context)
             if method != "fork":
                 check_sendable(method, {"dataset": loader.dataset, "collate": loader.collate})
+
+    def _check_shared_memory(self) -> None:
+        """Where tensors go through /dev/shm: compare what a first sample lets expect with what there is."""
+        crew, loader = self.loader._crew, self.loader
+        if crew is None or crew.most_bytes() or not self.dealt.batches or "shared" in loader._told:
+            return
+        loader._told.add("shared")
+        first, task = self.dealt.batches[0], next(self._tasks())
+        fetched = loader._fetch[task._replace(indices=task.indices[:1], spares=[])]
+        notice = shared_memory_notice(fetched.batch, len(first), loader.num_workers, crew.prefetch_factor)
+        if notice is not None:
+            loader._tell(notice)

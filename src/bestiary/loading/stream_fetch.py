@@ -11,7 +11,8 @@ from torch.utils.data import get_worker_info
 from bestiary.keys import mix
 from bestiary.loading.collate import CollateError
 from bestiary.loading.errors import SampleError, describe
-from bestiary.loading.fetch import NOTHING, Fetch, Fetched, Task, _Threads, draws_of, on_cpu
+from bestiary.loading.fetch import Fetch, Fetched, Task, draws_of
+from bestiary.loading.surroundings import NOTHING, Threads, on_cpu
 from bestiary.loading.timing import Stages
 
 MOST_IN_A_ROW = 1_000  # errors without a good sample between them: an iterator that does not go on
@@ -52,7 +53,6 @@ class Group(NamedTuple):
 class StreamFetch(Fetch):
     """``fetch[task]`` reads on and makes one batch; the same object serves the main process and, pickled, every worker."""
 
-    batch_size = 1
     _opening: Opening | None = None
     _iterator: Any = None
     _count = 0
@@ -66,7 +66,7 @@ class StreamFetch(Fetch):
         worker = get_worker_info()
         number, draws = (0 if worker is None else worker.id), draws_of(self.dataset)
         collate_draws = self.collate_draws
-        threads = _Threads(self.threads) if worker is None and self.threads is not None else NOTHING
+        threads = Threads(self.threads) if worker is None and self.threads is not None else NOTHING
         errors: list[SampleError] = []
         group = Group(number, None, [], None, None, 0, True)
         with on_cpu(), threads, self._lend(task.epoch, draws, collate_draws, worker is None):

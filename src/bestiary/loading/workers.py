@@ -8,6 +8,7 @@ import os
 import re
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Literal, TypeAlias
@@ -17,10 +18,11 @@ from torch.utils.data import DataLoader
 
 from bestiary.loading.deaths import DeathWatch, advice, ending
 from bestiary.loading.errors import WorkerDied, locate
-from bestiary.loading.fetch import Fetch, Fetched, Task, on_cpu
+from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
 from bestiary.loading.slots import Board, Slots
+from bestiary.loading.surroundings import on_cpu
 from bestiary.loading.transport import Bundle, Parcel, WorkerFetch, unpack
 
 Transport: TypeAlias = Literal["slots", "torch"]
@@ -43,6 +45,7 @@ class Team:
         self.chance = torch.Generator(device="cpu")  # without one torch would draw from the caller's
         self.coming: Iterable[Task] = ()
         self.riders = 1  # tasks in a bundle
+        self.told = False  # that batches are too large for slots
         self.under_way: deque[Bundle] = deque()
 
     def __iter__(self) -> Iterator[Bundle]:
@@ -69,6 +72,10 @@ class Team:
             fetched, small = parcel, False
         else:
             fetched, small = unpack(parcel, self.slots), parcel.size <= RIDER_SIZE and parcel.slot is None
+            if self.slots is not None and parcel.size > self.slots.limit and not self.told:
+                self.told = True
+                text = f"batches of {parcel.size / 1e6:.0f} MB find no room in slots of shared memory of {self.slots.limit / 1e6:.0f} MB"
+                warnings.warn(f"bestiary: {text}; they travel in messages, which is slower", stacklevel=6)
         if self.slots is not None:
             self.slots.take_back(slot)  # unless it holds the batch
         self.riders = RIDERS if small and fetched.seconds < RIDER_S else 1
@@ -93,6 +100,7 @@ class Crew:
     ) -> None:
         self.fetch, self.num_workers, self.persistent, self.timeout = fetch, num_workers, persistent, timeout
         self.packed = transport != "torch"
+        self.prefetch_factor = prefetch_factor
         self.each = 2 + (prefetch_factor or 2)  # slots: besides batches made ahead, the one in use and the one before
         self._settings = {"multiprocessing_context": context, "prefetch_factor": prefetch_factor}
         self._idle: tuple[Team, DataLoader[Any] | None] | None = None  # of the pass before

@@ -1,0 +1,155 @@
+"""What is tried out before the first epoch: the number of workers, and whether shared memory will do."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset
+
+from bestiary.loading import BatchPlan, FixedSize, Loader, Shuffled
+from loader_datasets import Plain
+
+
+class Sleepy:
+    """Samples that take long, and nothing of the processor's time: workers can only help."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self.size, self.seconds = size, seconds
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        time.sleep(self.seconds)
+        return {"index": index}
+
+
+class Large(Plain):
+    """Samples of 20 MB."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": torch.zeros(20 << 20, dtype=torch.uint8)}
+
+
+def untouched(samples: Any) -> torch.Tensor:
+    """Return 20 MB that nobody has written to, which cost nothing before they are copied."""
+    return torch.empty(20 << 20, dtype=torch.uint8)
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+
+
+def auto(*arguments: Any, **options: Any) -> tuple[Loader, str]:
+    """Make a loader and return it with what was said."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        loader = Loader(*arguments, num_workers="auto", **options)
+    assert len(told) == 1 and told[0].filename == __file__
+    return loader, str(told[0].message)
+
+
+def test_workers_are_taken_where_samples_take_long(two_cores: None) -> None:
+    loader, told = auto(Sleepy(100_000, 0.02), batch_size=2, persistent_workers=True)
+    assert loader.num_workers == 2
+    assert told.startswith("bestiary: num_workers='auto' took 2: ") and "batches/s without workers" in told
+
+
+def test_none_where_handing_over_costs_more(two_cores: None) -> None:
+    loader, told = auto(Plain(100_000), batch_size=1, collate=untouched)
+    assert loader.num_workers == 0 and "took 0" in told
+
+
+def test_none_for_a_short_epoch_and_for_one_core(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader, told = auto(Plain(20), batch_size=4, persistent_workers=True, prefetch_factor=3, timeout=5)
+    assert loader.num_workers == 0 and "an epoch takes" in told
+    assert len(list(loader)) == 5
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert "one core" in auto(Sleepy(1000, 0.01), batch_size=2)[1]
+
+
+def test_trying_changes_neither_batches_nor_epoch(two_cores: None) -> None:
+    plan = BatchPlan(Shuffled(64), FixedSize(4), seed=3)
+    loader, _ = auto(Plain(64), plan=plan)
+    expected = Loader(Plain(64), plan=plan)
+    for _ in range(2):
+        assert loader.epoch == expected.epoch
+        assert [batch["index"].tolist() for batch in loader] == [batch["index"].tolist() for batch in expected]
+
+
+class Bad(Plain):
+    """No sample can be read."""
+
+    def __getitem__(self, index: int) -> Any:
+        raise OSError(f"row {index} is damaged")
+
+
+def test_bad_samples_are_told_by_the_pass(two_cores: None) -> None:
+    loader, _ = auto(Bad(1000), batch_size=2)
+    with pytest.raises(Exception, match="is damaged"):
+        list(loader)
+
+
+class Stream(IterableDataset[int]):
+    """Numbers."""
+
+    def __iter__(self) -> Any:
+        return iter(range(10))
+
+
+def test_a_stream_is_not_tried_out() -> None:
+    with pytest.raises(ValueError, match="'auto'.*stream; give a number"):
+        Loader(Stream(), batch_size=2, num_workers="auto")
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises((ValueError, TypeError), match="num_workers"):
+        Loader(Plain(4), num_workers="many")  # type: ignore[arg-type]
+
+
+# -- shared memory
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's 64 MB of /dev/shm."""
+    real = os.statvfs
+    fake = SimpleNamespace(f_frsize=4096, f_bsize=4096, f_blocks=16384, f_bfree=16384, f_bavail=16384)
+    monkeypatch.setattr(os, "statvfs", lambda path: fake if "shm" in str(path) else real(path))
+
+
+def test_case_f24_too_little_shared_memory_is_told_before_the_first_epoch(small: None) -> None:
+    loader = Loader(Large(8), batch_size=1, num_workers=4, prefetch_factor=2, transport="torch")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        next(iter(loader))
+    told = [str(one.message) for one in caught if "bestiary" in str(one.message)]  # torch, too, may say something
+    assert len(told) == 1
+    assert re.search(r"160 MB.*64 MB.*transport='slots'.*fewer workers.*--shm-size", told[0])
+
+
+@pytest.mark.parametrize("options", [{"transport": "slots"}, {"transport": "torch", "prefetch_factor": 1}])
+def test_case_f24_no_false_alarm(small: None, options: dict[str, Any]) -> None:
+    """Slots need no /dev/shm, and three batches of 20 MB fit there."""
+    workers = 4 if options["transport"] == "slots" else 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", message="bestiary")
+        next(iter(Loader(Large(8), batch_size=1, num_workers=workers, **options)))
+
+
+def test_batches_too_large_for_slots_come_with_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestiary.loading.workers.memory_share", lambda: 32 << 20)
+    loader = Loader(Large(4), batch_size=1, num_workers=2)
+    with pytest.warns(UserWarning, match=r"batches of 21 MB find no room in slots of shared memory of 4 MB") as told:
+        assert [int(batch["x"].sum()) for batch in loader] == [0] * 4
+    assert len(told) == 1
