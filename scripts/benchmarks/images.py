@@ -3,6 +3,7 @@
     scripts/bench images                            all three sets; makes its data in ~/.cache/bestiary/bench when missing
     scripts/bench images --only photos --rounds 3
     scripts/bench images --data FOLDER --workers 2
+    scripts/bench images --only photos --peers      and other libraries, as far as they are installed; or --peers timm grain
 
 Sets:
 
@@ -14,6 +15,7 @@ listing  class folders with 200,000 files: nothing is read, the data set is made
 ``torchvision`` is what most projects have: ImageFolder, RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize, and
 torch's DataLoader. ``torchvision uint8`` is the quickest that it offers: its own JPEG decoder, v2 transforms on uint8.
 ``bestiary`` delivers uint8, to be normalised on the device; ``bestiary float`` normalises each batch on this processor.
+Peers read ``photos`` as image_peers.py tells, some from a copy in their own format, which is made beside it the first time.
 A rate leaves out the batches that the workers had made ahead. Files are in the page cache.
 """
 
@@ -30,9 +32,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import Rows, median, processor_s, ratios, run_rounds, table
+from image_peers import PEERS, SIZE, usual_steps
 from make_pictures import CACHE, ensure
 
-SIZE = 224
 BATCH = {"photos": 64, "large": 16}
 FOLDERS = {"photos": "photos", "large": "large", "listing": "tiny"}
 TARGETS = {"photos": 1.7, "large": 3.0}
@@ -62,11 +64,9 @@ def bestiary_float(root: Path, batch_size: int, workers: int) -> Iterable[Any]:
 def torchvision_usual(root: Path, batch_size: int, workers: int) -> Iterable[Any]:
     """Pillow, transforms of the first kind, float32 from the workers."""
     from torch.utils.data import DataLoader
-    from torchvision import datasets, transforms
+    from torchvision import datasets
 
-    steps = [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
-    transform = transforms.Compose([*steps, transforms.Normalize([0.5] * 3, [0.5] * 3)])
-    data = datasets.ImageFolder(str(root), transform)
+    data = datasets.ImageFolder(str(root), usual_steps())
     return DataLoader(data, batch_size, shuffle=True, drop_last=True, num_workers=workers)
 
 
@@ -89,20 +89,21 @@ CONTENDERS: dict[str, Callable[[Path, int, int], Iterable[Any]]] = {
     "torchvision": torchvision_usual,
     "torchvision uint8": torchvision_uint8,
 }
+MODULES = {
+    "bestiary": ["bestiary.images.transforms", "bestiary.images.folder", "bestiary.loading.loader"],
+    "torchvision": ["torchvision.datasets", "torchvision.transforms.v2"],
+}
 
 
 def reading(name: str, root: Path, workers: int) -> dict[str, float]:
     """Run one epoch and return images a second and processor time an image."""
-    batch_size = BATCH[root.name]
-    for module in (
-        ("torchvision.datasets", "torchvision.transforms.v2")
-        if "torchvision" in name
-        else ("bestiary.images.transforms", "bestiary.images.folder", "bestiary.loading.loader")
-    ):
+    batch_size, peer = BATCH[root.name], PEERS.get(name)
+    for module in peer.modules if peer else MODULES[name.split()[0]]:
         import_module(module)  # what imports take is told apart from what pictures take
+    contender, folder = (peer.read, peer.folder(root)) if peer else (CONTENDERS[name], root)
     begin, used = time.perf_counter(), processor_s()
     ahead, batches, mark = 2 * workers + 1, 0, 0.0
-    for _ in CONTENDERS[name](root, batch_size, workers):
+    for _ in contender(folder, batch_size, workers):
         batches += 1
         now = time.perf_counter()
         if batches == ahead:
@@ -172,10 +173,21 @@ def verdict(rows: Rows, field: str, what: str, bound: str, goal: float) -> str:
     return f"{what}: {ratio:.2f} times torchvision's, the goal is {bound} {goal:.3g}: {'met' if met else 'MISSED'}"
 
 
+def prepared(names: Sequence[str], root: Path) -> list[str]:
+    """Return the peers that are installed, their own formats written; say which are not."""
+    found = [name for name in names if PEERS[name].installed()]
+    for name in names:
+        if name in found:
+            warm(PEERS[name].folder(root), contents=True)
+        else:
+            print(f"{name} is not installed and is left out: pip install {PEERS[name].package}")
+    return found
+
+
 def warm(folder: Path, contents: bool) -> None:
     """Bring the folder into the page cache."""
-    for path in folder.rglob("*.jpg" if contents else "*"):
-        if contents:
+    for path in folder.rglob("*"):
+        if contents and path.is_file():
             path.read_bytes()
 
 
@@ -185,6 +197,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=CACHE, help=f"folder with the pictures (default: {CACHE})")
     parser.add_argument("--only", nargs="+", choices=FOLDERS, default=list(FOLDERS), metavar="SET", help="sets to run")
     parser.add_argument("--names", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME")
+    which = f"for photos, too: {', '.join(PEERS)}; all of them where none is named"
+    parser.add_argument("--peers", nargs="*", choices=PEERS, metavar="PEER", help=which)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--measure", metavar="NAME", help="run one contender in this process and print a JSON row")
@@ -204,6 +218,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         warm(folders[-1], contents=name != "listing")
         names = ["bestiary", "torchvision"] if name == "listing" else args.names
         names = [one for one in names if name == "large" or "min_side" not in one]
+        if name == "photos" and args.peers is not None:
+            names += prepared(args.peers or list(PEERS), folders[-1])
         options = ["--data", str(args.data), "--only", name, "--workers", str(args.workers)]
         print(report(name, run_rounds(__file__, names, options, rounds=args.rounds), args.workers), flush=True)
         print()
