@@ -54,6 +54,19 @@ def test_the_same_as_without() -> None:
         assert all(torch.equal(left[key], right[key]) for key in left)
 
 
+def test_case_f21_any_structure_comes_as_it_is() -> None:
+    """The overlap of copy and step is tested on a device; the structure is the same everywhere."""
+    batch = {
+        "many": [torch.ones(2), torch.zeros(3)],
+        "name": ["a", "b"],
+        "inner": {"label": torch.tensor([1, 2]), "no": None},
+    }
+    for got in DevicePrefetcher([batch, batch], "cpu", depth=2):
+        assert got.keys() == batch.keys() and got["name"] == ["a", "b"] and got["inner"]["no"] is None
+        assert [type(got["many"]), type(got["inner"])] == [list, dict]
+        assert torch.equal(got["many"][1], torch.zeros(3)) and torch.equal(got["inner"]["label"], torch.tensor([1, 2]))
+
+
 def test_the_transform_runs_on_every_batch() -> None:
     doubled = DevicePrefetcher(Source(3), "cpu", transform=lambda batch: {"index": batch["index"] * 2})
     assert numbers(doubled) == [[0], [2], [4]]

@@ -1,0 +1,118 @@
+"""How runs end: killed, interrupted, left in the middle; and that the next one starts as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+SUPPORT = str(Path(__file__).parent.parent / "support")
+PROGRAM = """
+    import logging, signal, sys, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs ignore it
+    sys.path.insert(0, {support!r})
+    import torch
+    from loader_datasets import Slow
+    from bestiary.loading import Loader
+
+    def chatter():
+        while True:
+            logging.info("still here")
+            time.sleep(0.0001)
+
+    if __name__ == "__main__":
+        logging.basicConfig(level=logging.INFO, filename=sys.argv[1])
+        threading.Thread(target=chatter, daemon=True).start()
+        square = torch.randn(600, 600)
+        (square @ square).sum()  # starts the threads of the linear algebra
+        loader = Loader(Slow({size}, 0.01), batch_size=2, num_workers=2, seed=1)
+        for number, batch in enumerate(loader):
+            print(*batch["pid"].tolist(), flush=True)
+            if number == 3 and {leave}:
+                break
+        print("done", flush=True)
+"""
+
+
+def start(tmp_path: Path, size: int = 100_000, leave: bool = False) -> subprocess.Popen[str]:
+    script = tmp_path / "run.py"
+    script.write_text(textwrap.dedent(PROGRAM.format(support=SUPPORT, size=size, leave=leave)))
+    command = [sys.executable, str(script), str(tmp_path / "log.txt")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def workers_of(process: subprocess.Popen[str]) -> set[int]:
+    """Read four batches and return the processes that made them."""
+    assert process.stdout is not None
+    return {int(part) for _ in range(4) for part in process.stdout.readline().split()}
+
+
+def all_gone(pids: set[int]) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        left = [pid for pid in pids if _alive(pid)]
+        if not left:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def shared() -> set[str]:
+    """Return what lies in /dev/shm under a name of ours."""
+    return {name for name in os.listdir("/dev/shm") if "bestiary" in name} if os.path.isdir("/dev/shm") else set()
+
+
+def test_case_e28_after_a_kill_the_next_run_starts_and_nothing_is_left(tmp_path: Path) -> None:
+    before = shared()
+    with start(tmp_path) as killed:
+        pids = workers_of(killed)
+        assert len(pids) == 2
+        killed.kill()
+    assert all_gone(pids) and shared() == before
+    with start(tmp_path, size=20) as again:
+        out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert out.splitlines()[-1] == "done" and len(out.splitlines()) == 11
+    assert shared() == before
+
+
+def test_case_e28_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    both = [start(tmp_path / name, size=40) for name in "ab"]
+    told = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert [out.splitlines()[-1] for out, _ in told] == ["done", "done"]
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_case_f27_ctrl_c_beside_busy_threads(tmp_path: Path, after: int) -> None:
+    with start(tmp_path) as process:
+        assert process.stdout is not None
+        pids = {int(part) for _ in range(after) for part in process.stdout.readline().split()}
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode != 0 and "KeyboardInterrupt" in err
+    assert all_gone(pids)
+
+
+def test_case_f27_leaving_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+    with start(tmp_path, leave=True) as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    rows = out.splitlines()
+    assert rows[-1] == "done" and len(rows) == 5
+    assert all_gone({int(part) for row in rows[:-1] for part in row.split()})
