@@ -1,8 +1,10 @@
 """Peers of the benchmark of pictures: shuffled batches of random crops, flipped at random, each as its library's guide has it.
 
-Those that keep pictures in a format of their own get the same JPEG bytes in it, in an order shuffled once. They decode with
-Pillow and take torchvision's usual steps, but for these: litdata decodes to uint8 tensors, SPDL decodes, crops and resizes with
-FFmpeg in threads of this process and delivers uint8. Every queue holds two batches a worker, where the library lets one say.
+Those that keep pictures in a format of their own get the same JPEG bytes in it, in an order shuffled once. Most decode with
+Pillow and take torchvision's usual steps to float32. litdata decodes to uint8 tensors first, timm has steps of its own, Grain
+delivers uint8 arrays; SPDL decodes, crops and resizes with FFmpeg, whose libraries have to be there, in threads of this process
+and delivers uint8. Every queue holds two batches a worker, where the library lets one say. Grain's workers are started afresh:
+their processor time has the imports in it.
 A library is imported where it is measured; none is needed unless ``scripts/bench images --peers`` asks for it.
 """
 
