@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from bestiary.records.dealing import Unit
     from bestiary.records.stream_files import StreamFiles
     from bestiary.records.text_blocks import Block
+
+AHEAD = 128  # records of a text read at once where they are asked for one by one
 
 
 class Place(NamedTuple):
@@ -32,10 +36,9 @@ class Walk:
         self.block: Block | None = None
         self.row = 0
 
-    @property
-    def here(self) -> Place:
-        """The place of the next record."""
-        return self.place if self.block is None else self.place._replace(at=self.block.at(self.row))
+    def here(self, left: int = 0) -> Place:
+        """Return the place of the next record, or of one so far before it in the same block."""
+        return self.place if self.block is None else self.place._replace(at=self.block.at(self.row - left))
 
     def ready(self) -> Block | None:
         """Return the block in which the next record of the unit lies; None at the end of the unit."""
@@ -60,7 +63,7 @@ class Walk:
 
 
 class RecordIterator:
-    """Yields records; ``position`` is where reading goes on.
+    """Yields records; ``position`` is where reading goes on, whatever was read ahead of it.
 
     An error of a record is raised once; the next call goes on behind the record.
     """
@@ -82,15 +85,19 @@ class RecordIterator:
         self._start: Mapping[str, Any] | None = start if start["taken"] else None  # a window that is not held yet
         self._held: list[tuple[Block, int]] = []
         self._taken, self._begin = int(start["taken"]), self._walk.place
+        self._ahead: Iterator[Any] = iter(())  # read, but not asked for yet; all of them lie in one block or window
+        self._at_most = 1 if files.format == "tar" else AHEAD
 
     def __iter__(self) -> RecordIterator:
         return self
 
     def __next__(self) -> Any:
-        found = self.take(1)
-        if not len(found):
-            raise StopIteration
-        return found[0]
+        for sample in self._ahead:
+            return sample if self._transform is None else self._transform(sample)
+        self._ahead = iter(list(self._more(self._at_most)))
+        for sample in self._ahead:
+            return sample if self._transform is None else self._transform(sample)
+        raise StopIteration
 
     @property
     def position(self) -> dict[str, Any] | None:
@@ -99,10 +106,14 @@ class RecordIterator:
             return None
         if self._start is not None:
             return dict(self._start)
-        here, end = self._walk.here, None
+        left = length_hint(self._ahead)
+        if not left:
+            self._leave_window()
+        here, taken, end = self._walk.here(0 if self._window else left), self._taken, None
         if self._held:
-            here, end = self._begin, [here.piece, here.at] if self._taken else None
-        return self._about | {**here._asdict(), "taken": self._taken, "end": end}
+            taken -= left
+            here, end = self._begin, [here.piece, here.at] if taken else None
+        return self._about | {**here._asdict(), "taken": taken, "end": end}
 
     def take(self, count: int) -> Sequence[Any]:
         """Return the next records, 1 to ``count`` of them (one, where there is a transform); none at the end.
@@ -110,9 +121,13 @@ class RecordIterator:
         Raises:
             RecordError: the next record is bad; the call after this one goes on behind it.
         """
-        count = count if self._transform is None else 1
-        found = self._from_window(count) if self._window else self._from_block(count)
-        return found if self._transform is None else [self._transform(sample) for sample in found]
+        if self._transform is not None:
+            return list(islice(self, 1))
+        return list(islice(self._ahead, count)) or self._more(count)
+
+    def _more(self, count: int) -> Sequence[Any]:
+        """Return the next records as they are in the file, where none are held ahead."""
+        return self._from_window(count) if self._window else self._from_block(count)
 
     def _from_block(self, count: int) -> Sequence[Any]:
         walk = self._walk
@@ -128,17 +143,18 @@ class RecordIterator:
         return found
 
     def _from_window(self, count: int) -> Sequence[Any]:
+        self._leave_window()
         while not self._held:
             if not self._fill() and not self._walk.next_unit():
                 return []
-        wanted = self._held[self._taken : self._taken + count]
-        try:
-            return self._at_once(wanted)
-        finally:
-            if self._taken >= len(self._held):
-                self._held, self._taken = [], 0
-                if self._closed():
-                    self._walk.next_unit()
+        return self._at_once(self._held[self._taken : self._taken + count])
+
+    def _leave_window(self) -> None:
+        """Let go of a window of which all records have come."""
+        if self._held and self._taken >= len(self._held):
+            self._held, self._taken = [], 0
+            if self._closed():
+                self._walk.next_unit()
 
     def _at_once(self, wanted: list[tuple[Block, int]]) -> Sequence[Any]:
         from bestiary.records.text_blocks import several
@@ -185,7 +201,7 @@ class RecordIterator:
         held: list[tuple[Block, int]] = []
         begin: Place | None = None
         while (closed or len(held) < self._window) and (block := walk.ready()) is not None:
-            begin = begin or walk.here
+            begin = begin or walk.here()
             room = len(block) - walk.row if closed else min(len(block) - walk.row, self._window - len(held))
             held += [(block, row) for row in range(walk.row, walk.row + room)]
             walk.row += room

@@ -133,8 +133,10 @@ class TextBlock:
 
 def several(wanted: Sequence[tuple[Block, int]]) -> Sequence[dict[str, Any]]:
     """Return records of several blocks at once; any error at all means that they have to be read one by one."""
+    from bestiary.records.line_block import LineBlock
+
     blocks = [block for block, _ in wanted]
-    if not all(type(block) is TextBlock and block.limit is None for block in blocks):
+    if not all(type(block) in (TextBlock, LineBlock) and block.limit is None for block in blocks):  # type: ignore[attr-defined]
         raise ValueError("not all of these are plain text")
     form: Any = wanted[0][0].form  # type: ignore[attr-defined]
     if form.kind != "json":
@@ -145,11 +147,13 @@ def several(wanted: Sequence[tuple[Block, int]]) -> Sequence[dict[str, Any]]:
 
 def text_blocks(
     form: JsonForm | CsvForm, name: str, feed: Feed, start: int, stop: int, limit: int | None = None
-) -> Iterator[TextBlock | FaultBlock]:
+) -> Iterator[Block]:
     """Yield the records that begin in [start, stop) of a file; -1 means its end.
 
     Lines may be asked for from any byte on; CSV from the start of the file or of a record.
     """
+    from bestiary.records.line_block import LineBlock, split_lines
+
     at, names = find_head(form, name, feed)
     if at < 0:
         yield FaultBlock(
@@ -162,18 +166,25 @@ def text_blocks(
     while stop < 0 or at < stop:
         data, ended = feed.read(step, at)
         final = ended and not feed.fault
-        cut = form.cut(data, final)
-        count = len(cut.starts) if stop < 0 else int((cut.starts + at < stop).sum())
-        if count:
-            block = TextBlock(form, name, feed, at, data, cut, count, limit)
-            block.names = names
-            yield block
-        if count < len(cut.starts):
-            return
-        at += cut.used
+        split = split_lines(data, -1 if stop < 0 else stop - at, final) if form.kind == "json" else None
+        if split is not None:
+            lines, used = split
+            if lines:
+                json: Any = form
+                yield LineBlock(json, name, feed, at, lines, data[used - 1 : used] == b"\n", limit)
+        else:
+            cut = form.cut(data, final)
+            used, count = cut.used, len(cut.starts) if stop < 0 else int((cut.starts + at < stop).sum())
+            if count:
+                block = TextBlock(form, name, feed, at, data, cut, count, limit)
+                block.names = names
+                yield block
+            if count < len(cut.starts):
+                return
+        at += used
         if ended:
             break
-        step = min(2 * step, form.step) if cut.used and step <= form.step else 2 * step if not cut.used else form.step
+        step = min(2 * step, form.step) if used and step <= form.step else 2 * step if not used else form.step
     if feed.fault and (stop < 0 or at < stop):
         rest = len(feed.read(1 << 30, at)[0])
         where = f"{name}, line {feed.line_behind(at)}, byte {at}"
