@@ -153,7 +153,7 @@ def plot(history: Sequence[float], unigram: float, path: Path) -> None:
     axes.plot(range(1, len(history) + 1), history, marker="o", label="this model")
     axes.axhline(unigram, color="grey", label="frequencies alone")
     axes.set(xlabel="epoch", ylabel="bits a byte, held out")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.legend()
     figure.savefig(path)
 
