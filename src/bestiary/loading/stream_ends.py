@@ -91,7 +91,7 @@ class Evening:
         run = self.run
         if not hasattr(run.stream, "open"):
             raise ValueError(
-                "ends='pad' repeats samples, for which the stream needs a method open(reader, readers, epoch, seed)"
+                "ends='pad' repeats samples, for which the stream needs a method open(reader, readers, epoch, seed, positions)"
             )
         iterator, found, bad = run.stream.open(0, 1, run.epoch, run.seed), list[Any](), None
         while len(found) < size:
