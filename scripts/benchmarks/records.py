@@ -30,7 +30,7 @@ from harness import processor_s, run_rounds, table
 BATCH = 256
 KINDS = {  # the first of a kind is what the others are compared with
     "jsonl": ["json_lines", "orjson_lines", "hf_jsonl", "jsonl", "jsonl_shuffled"],
-    "csv": ["csv_lines", "hf_csv", "csv", "csv_python"],
+    "csv": ["csv_lines", "hf_csv", "csv"],
     "tar": ["webdataset", "tar"],
     "random": ["offsets_json", "random"],
     "index": ["read", "index_jsonl", "index_csv"],
@@ -201,8 +201,6 @@ def ours(name: str, folder: Path, workers: int) -> Iterable[Any]:
     if name == "tar":
         stream = RecordStream(folder / "shard-*.tar", transform=as_text)
     elif name.startswith("csv"):
-        if name == "csv_python":
-            import_module("sys").modules["pyarrow"] = None  # as if it were missing
         stream = RecordStream(folder / "rows.csv", types={"id": int, "label": int})
     else:
         stream = RecordStream(folder / "rows.jsonl", shuffle=name.endswith("shuffled"))

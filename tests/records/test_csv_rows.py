@@ -195,12 +195,23 @@ def test_any_text_gives_the_same_records_by_index_and_as_stream(tmp_path_factory
         ]
 
 
-def test_same_records_with_and_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bestiary.records import csv_columns
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", ["", "\x1d", "\x1f", '5" disk'])
+def test_many_blocks_of_records_as_python_reads_them(tmp_path: Path, end: str, last: str) -> None:
+    lines = [f'{i},"a ""{i}""\r\n",{i / 4},' for i in range(9000)] + ["x,,é,NA", " \t", '2,"","""",' + last]
+    text = "a,b,c,d" + end + end.join(lines) + end
+    path = made(tmp_path, text.encode())
+    expected = [
+        dict(zip("abcd", row, strict=True)) for row in csv.reader(io.StringIO(text, newline="")) if len(row) == 4
+    ][1:]
+    assert list(RecordStream(path)) == expected == listed(CsvRows(path))
+    shuffled = list(RecordStream(path, shuffle=True))
+    assert shuffled != expected and sorted(row["a"] for row in shuffled) == sorted(row["a"] for row in expected)
 
-    pytest.importorskip("pyarrow")
-    lines = [f'{i},"a ""{i}""\n",{i / 4},' for i in range(5000)] + ["x,,,NA", "-1,null,1e5,", '2,"",0x1F,nan']
-    path = made(tmp_path, ("a,b,c,d\n" + "\n".join(lines) + "\n").encode())
-    quick = list(RecordStream(path))
-    monkeypatch.setattr(csv_columns, "_arrow", lambda: None)
-    assert list(RecordStream(path)) == quick == listed(CsvRows(path))
+
+def test_a_limit_holds_behind_records_that_were_read(tmp_path: Path) -> None:
+    reader = RecordStream(made(tmp_path, b"a,b\n1,2\n" + b"3" * 90 + b",4\n5,6\n"), limit=80).open(0, 1, 0, 0)
+    assert [row["a"] for row in reader.take(1)] == ["1"]
+    with pytest.raises(RecordError, match="limit=80"):
+        next(reader)
+    assert next(reader) == {"a": "5", "b": "6"}

@@ -1,12 +1,13 @@
-"""Many CSV records at once, as columns: by pyarrow where it is installed, else by Python's csv."""
+"""Many CSV records at once, as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, overload
 
 from bestiary.records.csv_form import CsvForm
+from bestiary.records.csv_split import split_fields
 
 
 class ColumnRows(Sequence[dict[str, Any]]):
@@ -27,6 +28,10 @@ class ColumnRows(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return len(next(iter(self._columns.values()), ()))
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        rows = zip(*self._columns.values(), strict=True)
+        return map(dict, map(zip, repeat(tuple(self._columns)), rows))
+
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
@@ -42,12 +47,15 @@ def csv_block(
 ) -> ColumnRows:
     """Return the records of a block; any error at all means that they have to be read one by one.
 
-    pyarrow is lenient where quotes are odd, so it only gets a text in which counting them explained all.
+    ``regular`` says that counting quotes explained all of them.
     """
-    quick = regular and form.quotes
-    columns = _by_arrow(form, names, data[starts[0] : stops[-1]], len(starts)) if quick else None
+    columns = None
+    if regular:
+        whole = stops[-1] - starts[0] == sum(stops) - sum(starts)  # no blank lines between
+        text = data[starts[0] : stops[-1]] if whole else b"".join(_records(data, starts, stops))
+        columns = split_fields(text, form.delimiter.encode(), len(names), len(starts), form.quotes)
     if columns is None:
-        rows = form.rows([data[start:stop] for start, stop in zip(starts, stops, strict=True)], len(names))
+        rows = form.rows(_records(data, starts, stops), len(names))
         columns = [list(column) for column in zip(*rows, strict=True)]
     made = dict(zip(names, columns, strict=True))
     for name, read in (form.types or {}).items():
@@ -55,33 +63,5 @@ def csv_block(
     return ColumnRows(made)
 
 
-def _by_arrow(form: CsvForm, names: Sequence[str], text: bytes, count: int) -> list[list[Any]] | None:
-    """Return columns of strings; None where pyarrow is missing or does not see as many records."""
-    arrow = _arrow()
-    if arrow is None or b"\0" in text:
-        return None
-    pa, csv = arrow
-    try:
-        table = csv.read_csv(
-            pa.BufferReader(text),
-            read_options=csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(names)),
-            parse_options=csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                strings_can_be_null=False,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-    return [column.to_pylist() for column in table.columns] if table.num_rows == count else None
-
-
-@cache
-def _arrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.csv
-    except ImportError:
-        return None
-    return pyarrow, pyarrow.csv
+def _records(data: bytes, starts: list[int], stops: list[int]) -> list[bytes]:
+    return [data[start:stop] for start, stop in zip(starts, stops, strict=True)]

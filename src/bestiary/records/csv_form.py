@@ -26,7 +26,7 @@ class CsvForm:
     columns: tuple[str, ...] | None = None
     types: Mapping[str, Callable[[str], Any]] | None = None
     kind: ClassVar[Literal["csv"]] = "csv"
-    step: ClassVar[int] = 1 << 20
+    step: ClassVar[int] = 1 << 19
 
     @property
     def key(self) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from bestiary.records.faults import RecordError, fault, too_long
 
 if TYPE_CHECKING:
+    from bestiary.records.csv_columns import ColumnRows
     from bestiary.records.csv_form import CsvForm
     from bestiary.records.feeds import Feed
     from bestiary.records.json_form import JsonForm
     from bestiary.records.splitting import Cut
 
 FIRST = 1 << 14  # bytes of a file's first block: its first record comes at once
+PORTION = 3 << 15  # bytes of the records that are read at once
 
 
 class Block(Protocol):
@@ -65,15 +70,14 @@ class TextBlock:
         base: int,
         data: bytes,
         cut: Cut,
-        count: int,
         limit: int | None,
     ) -> None:
         self.form, self.name, self.feed, self.base, self.data, self.limit = form, name, feed, base, data, limit
-        self.starts, self.stops = cut.starts[:count].tolist(), cut.stops[:count].tolist()
-        self.behind = cut.used if count == len(cut.starts) else int(cut.starts[count])
+        self.starts, self.stops, self.behind = cut.starts.tolist(), cut.stops.tolist(), cut.used
         self.line, self.regular = feed.line(base), cut.regular
         self.names: list[str] = []
-        self.columns: Any = None
+        self.columns: ColumnRows | None = None
+        self.tried = False
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -99,33 +103,37 @@ class TextBlock:
         ):
             raise ValueError("one of these is too long")
         if self.form.kind == "csv":
-            from bestiary.records.csv_columns import csv_block
-
-            if self.columns is None:
-                self.columns = False  # unless it can be read whole
-                self.columns = csv_block(self.form, self.names, self.data, self.starts, self.stops, self.regular)
-            if self.columns is False:
+            columns = self._columns()
+            if columns is None:
                 raise ValueError("some record of this block is bad")
-            rows: Sequence[dict[str, Any]] = self.columns[start:stop]
-            return rows
+            return columns[start:stop]
         data = self.data
         return self.form.many([data[a:b] for a, b in zip(self.starts[start:stop], self.stops[start:stop], strict=True)])
 
     def one(self, row: int) -> dict[str, Any]:
         """Return one record, or raise what is wrong with it."""
-        if self.columns:
-            found: dict[str, Any] = self.columns[row]
-            return found
-        record, where = self.data[self.starts[row] : self.stops[row]], self._where_of(row)
+        record, where = self.raw(row), self._where_of(row)
         if self.limit is not None and len(record) > self.limit:
             raise too_long(where(), len(record), self.limit)
-        if self.form.kind == "csv":
-            return self.form.one(record, self.names, where)
-        return self.form.one(record, where)
+        if self.form.kind == "json":
+            return self.form.one(record, where)
+        columns = self._columns()
+        return self.form.one(record, self.names, where) if columns is None else columns[row]
 
     def raw(self, row: int) -> bytes:
         """Return the bytes of a record."""
         return self.data[self.starts[row] : self.stops[row]]
+
+    def _columns(self) -> ColumnRows | None:
+        """Return all records of CSV, read when the first is asked for; None where some is bad."""
+        from bestiary.records.csv_columns import csv_block
+
+        if self.columns is None and not self.tried:
+            self.tried = True
+            form: Any = self.form
+            with suppress(Exception):  # the bad one is found when they are read one by one
+                self.columns = csv_block(form, self.names, self.data, self.starts, self.stops, self.regular)
+        return self.columns
 
     def _where_of(self, row: int) -> Callable[[], str]:
         return lambda: self.where(row)
@@ -175,8 +183,8 @@ def text_blocks(
         else:
             cut = form.cut(data, final)
             used, count = cut.used, len(cut.starts) if stop < 0 else int((cut.starts + at < stop).sum())
-            if count:
-                block = TextBlock(form, name, feed, at, data, cut, count, limit)
+            for portion in _portions(cut, count):
+                block = TextBlock(form, name, feed, at, data, portion, limit)
                 block.names = names
                 yield block
             if count < len(cut.starts):
@@ -190,6 +198,17 @@ def text_blocks(
         where = f"{name}, line {feed.line_behind(at)}, byte {at}"
         lost = f"; the {rest} bytes of a record before that are left out" if rest else ""
         yield FaultBlock(fault(where, f"{feed.fault}{lost}"), at, at + rest + 1)
+
+
+def _portions(cut: Cut, count: int) -> Iterator[Cut]:
+    """Yield the first so many records of a cut in parts that stay in the cache when they are read."""
+    first = 0
+    while first < count:
+        end = np.searchsorted(cut.stops[:count], cut.starts[first] + PORTION, side="right")
+        last = max(first + 1, int(end))
+        used = int(cut.starts[last]) if last < len(cut.starts) else cut.used
+        yield cut._replace(starts=cut.starts[first:last], stops=cut.stops[first:last], used=used)
+        first = last
 
 
 def find_head(form: JsonForm | CsvForm, name: str, feed: Feed) -> tuple[int, list[str]]:
