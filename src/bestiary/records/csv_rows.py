@@ -105,9 +105,8 @@ class CsvRows:
         return len(self._text)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row = row_number(index, len(self))
-        record, file = self._text.read(row)
-        sample = self._form.one(record, self._columns(file), lambda: self._text.locate(row))
+        record, file = self._text.read(index)
+        sample = self._form.one(record, self._columns(file), lambda: self.locate(index))
         return self.transform(sample) if self.transform else sample
 
     def __getitems__(self, indices: list[int]) -> Sequence[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 MOST_OPEN = 128
 
@@ -45,6 +46,14 @@ class Handles:
     def __getstate__(self) -> dict[str, object]:
         return {"_owner": 0, "_open": {}}
 
+    def known(self, path: str) -> Handle | None:
+        """Return the file of a path where this process has it open already."""
+        return self._open.get(path) if self._owner == os.getpid() else None
+
+    def drop(self, path: str) -> None:
+        """Forget a file, so that it is opened anew."""
+        self._open.pop(path, None)
+
     def of(self, path: str) -> Handle:
         """Return the open file of a path."""
         if self._owner != os.getpid():
@@ -57,12 +66,13 @@ class Handles:
         return handle
 
 
-def _read_at(number: int, size: int, offset: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(number, size, offset)
-    copy = os.open(f"/dev/fd/{number}", os.O_RDONLY)  # pragma: no cover - platforms without pread
+def _read_by_seeking(number: int, size: int, offset: int) -> bytes:  # pragma: no cover - platforms without pread
+    copy = os.open(f"/dev/fd/{number}", os.O_RDONLY)
     try:
         os.lseek(copy, offset, os.SEEK_SET)
         return os.read(copy, size)
     finally:
         os.close(copy)
+
+
+_read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _read_by_seeking)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 from bestiary.records.faults import too_long
 from bestiary.records.handles import Handle, Handles
 from bestiary.records.paths import short_names
+from bestiary.records.rows import row_number
 
 if TYPE_CHECKING:
     from bestiary.records.line_index import Form, LineIndex
@@ -19,10 +22,16 @@ WHOLE = 1 << 24  # bytes; neighbouring records are read at once up to here
 
 
 class Found(NamedTuple):
-    """The indexes of all files, and how many records come up to the end of each."""
+    """The indexes of all files, and how many records come up to the end of each.
+
+    ``starts`` are those of the indexes, which give single numbers faster as views; ``gaps`` says whether blank lines
+    follow some records of a file.
+    """
 
     indexes: list[LineIndex]
-    ends: npt.NDArray[np.int64]
+    starts: list[memoryview]
+    gaps: list[bool]
+    ends: list[int]
     stamps: list[tuple[int, int]]
 
 
@@ -40,7 +49,7 @@ class IndexedText:
         return self.__dict__ | {"_found": None}
 
     def __len__(self) -> int:
-        return int(self.find().ends[-1])
+        return (self._found or self.find()).ends[-1]
 
     def find(self) -> Found:
         """Return the indexes, which are made where they are missing or no longer fit their file."""
@@ -52,8 +61,11 @@ class IndexedText:
                 find_index(handle, self.form, self.folder, name)
                 for handle, name in zip(handles, self.names, strict=True)
             ]
-            ends = np.cumsum([len(index) for index in indexes], dtype=np.int64)
-            self._found = Found(indexes, ends, [(handle.size, handle.changed) for handle in handles])
+            ends = list(accumulate(map(len, indexes)))
+            stamps = [(handle.size, handle.changed) for handle in handles]
+            starts = [index.starts.data for index in indexes]
+            gaps = [len(index.gap_rows) > 0 for index in indexes]
+            self._found = Found(indexes, starts, gaps, ends, stamps)
         return self._found
 
     def handle(self, file: int) -> Handle:
@@ -62,37 +74,49 @@ class IndexedText:
         Raises:
             ValueError: the file is not the one that was indexed.
         """
+        handle = self._handles.known(self.paths[file])
+        if handle is not None:
+            return handle
         from bestiary.records.remote import local_copy
 
-        handle = self._handles.of(local_copy(self.paths[file]))
+        path = local_copy(self.paths[file])
+        handle = self._handles.of(path)
         if self._found is not None and self._found.stamps[file] != (handle.size, handle.changed):
+            self._handles.drop(path)
             raise ValueError(f"{self.paths[file]} has changed since it was indexed; make the dataset again")
         return handle
 
     def place(self, row: int) -> tuple[int, int]:
         """Return the file of a record, and its number in this file."""
-        ends = self.find().ends
-        file = int(np.searchsorted(ends, row, side="right"))
-        return file, row - (int(ends[file - 1]) if file else 0)
+        ends = (self._found or self.find()).ends
+        file = bisect_right(ends, row)
+        return file, row - (ends[file - 1] if file else 0)
 
-    def read(self, row: int) -> tuple[bytes, int]:
-        """Return the bytes of a record, and the number of its file.
+    def read(self, index: int) -> tuple[bytes, int]:
+        """Return the bytes of a record, and the number of its file; negative indices count from the end.
 
         Raises:
+            IndexError: there is no such record.
             RecordError: it is longer than the limit.
         """
-        file, number = self.place(row)
-        index = self.find().indexes[file]
-        start = int(index.starts[number])
-        stop = int(index.stops(np.array([number]))[0]) if len(index.gap_rows) else int(index.starts[number + 1])
+        found = self._found or self.find()
+        ends, file = found.ends, 0
+        row = index if type(index) is int and 0 <= index < ends[-1] else row_number(index, ends[-1])
+        if row >= ends[0]:
+            file = bisect_right(ends, row)
+            row -= ends[file - 1]
+        starts = found.starts[file]
+        start = starts[row]
+        stop = int(found.indexes[file].stops(np.array([row]))[0]) if found.gaps[file] else starts[row + 1]
         if self.limit is not None and stop - start > self.limit:
-            raise too_long(self.locate(row), stop - start, self.limit)
-        return self.handle(file).read(stop - start, start), file
+            raise too_long(self.locate(row_number(index, ends[-1])), stop - start, self.limit)
+        handle = self._handles.known(self.paths[file]) or self.handle(file)
+        return handle.read(stop - start, start), file
 
     def read_many(self, rows: npt.NDArray[np.int64]) -> tuple[list[bytes], int] | None:
         """Return the bytes of many records of one file and its number; None where they lie in several, or are too long."""
         ends = self.find().ends
-        file = int(np.searchsorted(ends, rows[0], side="right"))
+        file = bisect_right(ends, int(rows[0]))
         rows = rows - (ends[file - 1] if file else 0)
         index = self.find().indexes[file]
         if int(rows.min()) < 0 or int(rows.max()) >= len(index):

@@ -69,8 +69,7 @@ class JsonLines:
         return len(self._text)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row = row_number(index, len(self))
-        sample = self._form.one(self._text.read(row)[0], lambda: self._text.locate(row))
+        sample = self._form.one(self._text.read(index)[0], lambda: self.locate(index))
         return self.transform(sample) if self.transform else sample
 
     def __getitems__(self, indices: list[int]) -> Sequence[dict[str, Any]]:
