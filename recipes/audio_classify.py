@@ -318,6 +318,7 @@ def finish(args: argparse.Namespace, data: Data, net: nn.Module, at: dict[str, A
 def main(argv: Sequence[str] | None = None) -> float:
     """Train, and return the accuracy on the clips held out."""
     args = arguments(argv)
+    run.calm_threads(args.workers)
     rank, world = rank_and_world()
     errors: list[SampleError] = []
     at: dict[str, Any] = {"fold": 0, "epoch": 0, "step": 0, "loss": 0.0, "clips": 0, "metrics": 0, "before": 0.0}

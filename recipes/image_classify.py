@@ -301,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     args = arguments(argv)
     rank, world = rank_and_world()
     torch.manual_seed(args.seed)
-    torch.set_num_threads(max(1, min(torch.get_num_threads(), run.usable_cores() - args.workers)))
+    run.calm_threads(args.workers)
     try:
         data = prepare(args)
         train, val = loaders(args, data, world)

@@ -256,6 +256,7 @@ def fit(args: argparse.Namespace, data: Data, net: nn.Module, device: torch.devi
 def main(argv: Sequence[str] | None = None) -> float:
     """Train, and return the accuracy on the records held out."""
     args = arguments(argv)
+    run.calm_threads(args.workers)
     device = ranks.join_ranks(args.device)
     rank, _ = rank_and_world()
     try:

@@ -219,6 +219,7 @@ def write_result(out: Path, table: TypedTable, result: dict[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> float:
     """Train, and return the accuracy on the rows held out."""
     args = arguments(argv)
+    run.calm_threads(args.workers)
     try:
         table, split = prepare(args.data, args.label, args.seed)
         if len(split.train) < args.batch_size and args.drop_last:

@@ -259,6 +259,7 @@ def finish(args: argparse.Namespace, data: Data, at: dict[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> float:
     """Train, and return the accuracy on the texts held out."""
     args = arguments(argv)
+    run.calm_threads(args.workers)
     device, (rank, _) = ranks.join_ranks(args.device), rank_and_world()
     try:
         data = prepare(args)

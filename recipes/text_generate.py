@@ -260,6 +260,7 @@ def finish(args: argparse.Namespace, data: Data, at: dict[str, Any], sample: str
 def main(argv: Sequence[str] | None = None) -> float:
     """Train, print a sample, and return bits a byte on the text held out."""
     args = arguments(argv)
+    run.calm_threads(args.workers)
     device, (rank, _) = ranks.join_ranks(args.device), rank_and_world()
     try:
         data = prepare(args)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from bestiary.loading import Loader
-from bestiary.tools import check_device, draw_confusion, draw_samples, progress, stop, usable_cores
+from bestiary.tools import calm_threads, check_device, draw_confusion, draw_samples, progress, stop, usable_cores
 
 
 def test_stop_says_one_line_and_ends_with_2(capsys):
@@ -70,3 +70,17 @@ def test_samples_are_drawn_for_any_number(tmp_path, count, channels):
     draw_samples(tmp_path / "s.png", images, ["a"] * count, ["b"] * count)
     with Image.open(tmp_path / "s.png") as drawn:
         assert drawn.width > drawn.height * 0.5
+
+
+def test_threads_leave_half_of_the_cores_to_others(monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    try:
+        for workers, expected in ((0, 4), (2, 3), (7, 1), (100, 1)):
+            torch.set_num_threads(8)
+            assert calm_threads(workers) == torch.get_num_threads() == expected
+        torch.set_num_threads(2)
+        assert calm_threads() == 2  # never more than were set
+    finally:
+        torch.set_num_threads(before)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bestiary.tools.ranks import share_buffers as share_buffers
     from bestiary.tools.ranks import summed as summed
     from bestiary.tools.run import Metrics as Metrics
+    from bestiary.tools.run import calm_threads as calm_threads
     from bestiary.tools.run import check_device as check_device
     from bestiary.tools.run import generator_states as generator_states
     from bestiary.tools.run import progress as progress
@@ -37,6 +38,7 @@ __all__ = [
     "Metrics",
     "agreed",
     "averaged",
+    "calm_threads",
     "check_device",
     "class_folders",
     "draw_confusion",
