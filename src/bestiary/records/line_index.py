@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from bestiary.records.marks import IntArray
     from bestiary.records.splitting import Cut
 
-STEP = 1 << 19  # bytes read at once: they stay in the cache while they are searched
+STEP = 1 << 20  # bytes read at once: more would leave the cache before they are searched
 EVERY = 1024  # the line of every so-manieth record is kept
 
 
@@ -105,6 +104,7 @@ def _index(arrays: dict[str, Any]) -> LineIndex:
 
 def _scan(handle: Handle, form: Any, writer: IndexWriter, name: str, packing: str) -> None:
     from bestiary.records.feeds import open_feed
+    from bestiary.records.marks import count as marked
     from bestiary.records.text_blocks import find_head
 
     feed = open_feed(handle.path, packing, handle)
@@ -119,14 +119,15 @@ def _scan(handle: Handle, form: Any, writer: IndexWriter, name: str, packing: st
     while not ended:
         data, ended = feed.read(step, at)  # a record cut off at its end is read again
         cut = form.cut(data, ended and not feed.fault)
-        first = -count % EVERY  # the first of these whose number is a multiple
-        passed = line + _breaks_before(data, [*cut.starts[first::EVERY].tolist(), cut.used])
         if len(cut.starts):
             writer.write("starts", cut.starts + at)
-            lines.append(passed[:-1])
+            first = -count % EVERY  # the first of these whose number is a multiple
+            lines.append(
+                np.array([line + marked(cut.feeds, start) for start in cut.starts[first::EVERY].tolist()], np.int64)
+            )
             gaps.append(_gaps(cut, at, count, end))
             count, end = count + len(cut.starts), at + int(cut.stops[-1])
-        line = int(passed[-1])
+        line += marked(cut.feeds, cut.used)
         at += cut.used
         step = STEP if cut.used else 2 * step  # a record longer than what was read
         progress.at(at)
@@ -139,13 +140,6 @@ def _scan(handle: Handle, form: Any, writer: IndexWriter, name: str, packing: st
     writer.write("gap_rows", found[0])
     writer.write("gap_stops", found[1])
     writer.write("lines", np.concatenate([np.empty(0, np.int64), *lines]))
-
-
-def _breaks_before(data: bytes, places: list[int]) -> IntArray:
-    """Return how many line feeds stand before each of some places, int64 (N,)."""
-    array = np.frombuffer(data, np.uint8)
-    counts = [np.count_nonzero(array[start:stop] == 10) for start, stop in pairwise([0, *places])]
-    return np.cumsum(counts, dtype=np.int64)
 
 
 def _gaps(cut: Cut, at: int, count: int, end: int) -> IntArray:

@@ -43,6 +43,13 @@ def places(found: Marks) -> IntArray:
     return found_places
 
 
+def count(found: Marks, at: int) -> int:
+    """Count the places before ``at``."""
+    words, rest = found[: at >> 6], at & 63
+    ones = np.bitwise_count(words) if hasattr(np, "bitwise_count") else np.unpackbits(words.view(np.uint8))
+    return int(ones.sum(dtype=np.int64)) + ((int(found[at >> 6]) & ((1 << rest) - 1)).bit_count() if rest else 0)
+
+
 def first_place(found: Marks) -> int:
     """Return the first place; -1 without one."""
     number = int((found != 0).argmax()) if len(found) else 0

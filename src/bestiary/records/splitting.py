@@ -18,12 +18,14 @@ class Cut(NamedTuple):
     Attributes:
         starts, stops: int64 (N,), bytes of each record that is not blank, its line end included.
         used: bytes up to the last border.
+        feeds: all line feeds of the text.
         regular: whether counting quotes explained all of them, so that any CSV reader sees the same fields.
     """
 
     starts: IntArray
     stops: IntArray
     used: int
+    feeds: Marks
     regular: bool = True
 
 
@@ -48,7 +50,8 @@ def cut_lines(data: bytes, final: bool, white: bytes = b" \t\r\n") -> Cut:
     >>> cut.starts.tolist(), cut.stops.tolist(), cut.used
     ([0, 10], [9, 18], 18)
     """
-    return _without_blanks(data, places(marks(data, LF)[0]) + 1, final, white)
+    (feeds,) = marks(data, LF)
+    return _without_blanks(data, feeds, places(feeds) + 1, final, white)
 
 
 def cut_quoted(data: bytes, delimiter: bytes, final: bool) -> Cut:
@@ -77,7 +80,8 @@ def cut_quoted(data: bytes, delimiter: bytes, final: bool) -> Cut:
         if len(slow) < walk:
             break
         at, walk = slow[-1], 2 * walk
-    cut = _without_blanks(data, np.concatenate(parts) if len(parts) > 1 else parts[0], final, white)
+    ends = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    cut = _without_blanks(data, signs.feeds, ends, final, white)
     return cut if len(parts) == 1 else cut._replace(regular=False)
 
 
@@ -97,18 +101,23 @@ def _regular(data: bytes, signs: Signs, at: int, final: bool) -> tuple[IntArray,
     if at >= len(data):
         return np.empty(0, np.int64), -1
     feeds, quotes, returns = (since(found, at) for found in signs[:3]) if at else signs[:3]
-    inside, opens, closes = between(quotes), behind(signs.borders), before(signs.borders | signs.returns)
+    inside = between(quotes)
+    outside, opens, closes = ~inside, behind(signs.borders), before(signs.borders | signs.returns)
     add(opens, 0)
     add(closes, len(data) - 1)
-    odd = quotes & ~((inside & opens) | (closes & ~inside))
+    opens &= inside
+    closes &= outside
+    opens |= closes
+    odd = quotes & ~opens
     if returns.any():  # one outside quotes has a line feed behind it, or may have one yet
         fed = before(feeds)
         add(fed, len(data) - 1)
-        odd |= returns & ~inside & ~fed
+        returns = returns & outside
+        odd |= returns & ~fed
     trouble = first_place(odd)
     if final and trouble < 0 and inside[-1] >> np.uint64(63):
         trouble = data.rfind(b'"')
-    ends = places(feeds & ~inside) + 1
+    ends = places(feeds & outside) + 1
     return (ends, -1) if trouble < 0 else (ends[ends <= trouble], trouble)
 
 
@@ -125,7 +134,7 @@ def _walked(data: bytes, at: int, delimiter: bytes, final: bool, count: int) -> 
     return ends
 
 
-def _without_blanks(data: bytes, ends: IntArray, final: bool, white: bytes) -> Cut:
+def _without_blanks(data: bytes, feeds: Marks, ends: IntArray, final: bool, white: bytes) -> Cut:
     """Return the records between borders, without those of white space alone."""
     used = int(ends[-1]) if len(ends) else 0
     if final and used < len(data):
@@ -136,4 +145,4 @@ def _without_blanks(data: bytes, ends: IntArray, final: bool, white: bytes) -> C
     blank = [row for row in suspects.tolist() if not data[starts[row] : ends[row]].strip(white)]
     if blank:
         starts, ends = np.delete(starts, blank), np.delete(ends, blank)
-    return Cut(starts, ends, used)
+    return Cut(starts, ends, used, feeds)
