@@ -11,7 +11,7 @@ import numpy as np
 from bestiary.records.faults import RecordError, fault
 from bestiary.records.handles import Handle, Handles
 from bestiary.records.paths import is_pipe, is_url, packing_of, short_names
-from bestiary.records.text_blocks import Block, FaultBlock
+from bestiary.records.record_blocks import Block, FaultBlock
 
 if TYPE_CHECKING:
     from bestiary.records.csv_form import CsvForm

@@ -13,8 +13,8 @@ from bestiary.keys import mix
 
 if TYPE_CHECKING:
     from bestiary.records.dealing import Unit
+    from bestiary.records.record_blocks import Block
     from bestiary.records.stream_files import StreamFiles
-    from bestiary.records.text_blocks import Block
 
 AHEAD = 128  # records of a text read at once where they are asked for one by one
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bestiary.records.faults import fault
-from bestiary.records.text_blocks import FaultBlock
+from bestiary.records.record_blocks import FaultBlock
 
 if TYPE_CHECKING:
     from bestiary.records.parquet_files import ParquetFiles
