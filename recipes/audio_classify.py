@@ -229,7 +229,7 @@ def tell(at: dict[str, Any], args: argparse.Namespace, folds: int, train: Loader
         "accuracy": accuracy(at["table"]),
     }
     metrics.write({"fold": at["fold"], "epoch": at["epoch"], "step": at["step"]} | row)
-    if rank_and_world()[0] == 0 and (folds == 1 or at["epoch"] + 1 == args.epochs):
+    if rank_and_world()[0] == 0 and (folds == 1 or (at["epoch"] + 1) % 6 == 0 or at["epoch"] + 1 == args.epochs):
         text, report = ", ".join(f"{name} {value:.3f}" for name, value in row.items()), train.report()
         place = f"fold {at['fold'] + 1}/{folds}, " if folds > 1 else ""
         speed = f"{report.samples_per_s:.0f} clips/s, waiting for data {report.wait_share:.0%}"
@@ -247,8 +247,8 @@ def fit(
     parts = {"net": net, "optimiser": optimiser, "schedule": schedule, "loader": train}
     about = {"classes": classes, "folds": folds, "sample_rate": data.mel.sample_rate}
     checkpoint = Checkpoint(args.out / "checkpoint.pt", parts, about, every_steps=args.save_every)
-    if args.resume and checkpoint.path.exists() and at["resumed"]:
-        at = checkpoint.load() | {"resumed": False}
+    if at["begin"]:  # else another fold did
+        at = checkpoint.begin(args.resume, at) | {"begin": False}
     path = args.out / "metrics.jsonl" if rank_and_world()[0] == 0 else None
     model, cover = ranks.averaged(net, device), SpecAugment(bands=1, times=1)
     with closing(run.Metrics(path, at["metrics"])) as metrics:
@@ -325,8 +325,8 @@ def main(argv: Sequence[str] | None = None) -> float:
     try:
         data = prepare(args)
         count, path = len(data.train.classes), args.out / "checkpoint.pt"
-        at |= {"total": torch.zeros(count, count, dtype=torch.int64), "resumed": args.resume and path.exists()}
-        if at["resumed"]:
+        at |= {"total": torch.zeros(count, count, dtype=torch.int64), "begin": True}
+        if args.resume and path.exists():
             at["fold"] = load_checkpoint(path)["at"].get("fold", 0)
         device = ranks.join_ranks(args.device)
         args.out.mkdir(parents=True, exist_ok=True)
@@ -349,4 +349,4 @@ def main(argv: Sequence[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run.program(NAME, main)

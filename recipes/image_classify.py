@@ -242,10 +242,8 @@ def begin(args: argparse.Namespace, checkpoint: Checkpoint, rate: Rate, train: L
     """Return where the run stands: at its start, or, with all its parts brought there, where it was saved last."""
     rank, world = rank_and_world()
     at: dict[str, Any] = {"epoch": 0, "step": 0, "loss": 0.0, "images": 0, "metrics": 0, "span": [args.epochs, world]}
-    if not args.resume or not checkpoint.path.exists():
-        return at
     try:
-        at = checkpoint.load()
+        at = checkpoint.begin(args.resume, at)
     except (ValueError, OSError) as error:
         run.stop(NAME, error, quiet=rank > 0)
     if at["span"] != [args.epochs, world]:  # other steps are left than were planned
@@ -312,8 +310,6 @@ def main(argv: Sequence[str] | None = None) -> float:
         save_classes(args.out / "classes.json", data.train)
     except (ValueError, OSError, ImportError) as error:
         run.stop(NAME, error, quiet=rank > 0)
-    if rank == 0 and not args.resume:  # or a later --resume would go on from an older run
-        (args.out / "checkpoint.pt").unlink(missing_ok=True)
     torch.manual_seed(mix(args.seed, "rank", rank))
     try:
         at = fit(args, about, net.to(device), train, val, device)
@@ -327,4 +323,4 @@ def main(argv: Sequence[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run.program(NAME, main)

@@ -225,8 +225,8 @@ def fit(args: argparse.Namespace, data: Data, net: nn.Module, device: torch.devi
     parts = {"net": net, "optimiser": optimiser, "schedule": schedule}
     checkpoint = Checkpoint(args.out / "checkpoint.pt", parts, {"classes": data.classes}, every_steps=args.save_every)
     at: dict[str, Any] = {"epoch": 0, "step": 0, "loss": 0.0, "records": 0, "metrics": 0}
-    if args.resume and checkpoint.path.exists():
-        at = checkpoint.load()
+    at = checkpoint.begin(args.resume, at)
+    if "readers" in at:
         train.load_state_dict(at["readers"])  # of all ranks: they may be others now
     metrics = run.Metrics(args.out / "metrics.jsonl" if rank == 0 else None, at["metrics"])
     model = ranks.averaged(net, device)
@@ -281,4 +281,4 @@ def main(argv: Sequence[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run.program(NAME, main)

@@ -144,8 +144,7 @@ def fit(
     parts = {"model": model, "optimiser": optimiser, "loader": train}
     saved = Checkpoint(args.out / "checkpoint.pt", parts, about, every_steps=args.save_every)
     at: dict[str, Any] = {"epoch": 0, "step": 0, "total": 0.0, "count": 0, "history": [], "metrics": 0}
-    if args.resume and saved.path.exists():
-        at = saved.load()
+    at = saved.begin(args.resume, at)
     metrics = run.Metrics(args.out / "metrics.jsonl", at["metrics"])
     while at["epoch"] < args.epochs:
         if train.epoch == at["epoch"]:  # else it was saved between the last step and the measuring
@@ -226,10 +225,8 @@ def main(argv: Sequence[str] | None = None) -> float:
             raise ValueError(f"{len(split.train)} training rows make no batch of {args.batch_size}; lower --batch-size")
     except (ValueError, OSError, ImportError) as error:
         run.stop(NAME, error)
-    if not args.resume:  # or a later --resume would go on from an older run
-        (args.out / "checkpoint.pt").unlink(missing_ok=True)
     return train_and_report(args, table, split)
 
 
 if __name__ == "__main__":
-    main()
+    run.program(NAME, main)

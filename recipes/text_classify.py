@@ -213,8 +213,7 @@ def fit(args: argparse.Namespace, data: Data, net: nn.Module, device: torch.devi
     parts = {"net": net, "optimiser": optimiser, "schedule": schedule, "loader": train}
     checkpoint = Checkpoint(args.out / "checkpoint.pt", parts, {"classes": data.classes}, every_steps=args.save_every)
     at: dict[str, Any] = {"epoch": 0, "step": 0, "loss": 0.0, "texts": 0, "metrics": 0}
-    if args.resume and checkpoint.path.exists():
-        at = checkpoint.load()
+    at = checkpoint.begin(args.resume, at)
     metrics = run.Metrics(args.out / "metrics.jsonl" if rank == 0 else None, at["metrics"])
     model = ranks.averaged(net, device)
 
@@ -263,8 +262,6 @@ def main(argv: Sequence[str] | None = None) -> float:
     device, (rank, _) = ranks.join_ranks(args.device), rank_and_world()
     try:
         data = prepare(args)
-        if rank == 0 and not args.resume:  # or a later --resume would go on from an older run
-            (args.out / "checkpoint.pt").unlink(missing_ok=True)
         torch.manual_seed(args.seed)
         at = fit(args, data, build(len(data.classes)).to(device), device)
     except (ValueError, OSError) as error:
@@ -277,4 +274,4 @@ def main(argv: Sequence[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run.program(NAME, main)

@@ -123,7 +123,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in args.names or TESTS:
         made = write(args.folder, name)
         print(f"{name}: " + (", ".join(path.name for path in made) if made else "is there already, left as it is"))
-    print(f"fill in what raises an error, then: cd {args.folder} && python -m pytest")
+    ours = ROOT / ".venv" / "bin" / "python"  # where scripts/run installed what the tests need
+    first = TESTS[(args.names or list(TESTS))[0]].rpartition("/")[2]
+    python = ours if ours.exists() else sys.executable
+    print(f"fill in what raises an error, then: cd {args.folder} && {python} -m pytest -x {first}")
     return 0
 
 

@@ -92,3 +92,18 @@ def test_a_new_run_begins_with_empty_metrics(tmp_path):
     (tmp_path / "m.jsonl").write_text("old\n")
     Metrics(tmp_path / "m.jsonl").close()
     assert (tmp_path / "m.jsonl").read_text() == ""
+
+
+def test_a_run_begins_where_it_was_saved_or_says_why_not(tmp_path, capsys):
+    path, start = tmp_path / "checkpoint.pt", {"epoch": 0, "step": 0}
+    saved = Checkpoint(path, {}, {})
+    assert saved.begin(False, start) == start
+    assert capsys.readouterr().err == ""
+    assert saved.begin(True, start) == start
+    assert capsys.readouterr().err == f"there is no {path} to go on from; this run begins at the start\n"
+    saved.save({"epoch": 3, "step": 17}, Metrics(None))
+    found = saved.begin(True, start)
+    assert (found["epoch"], found["step"]) == (3, 17)
+    assert capsys.readouterr().err == f"going on from {path}, saved in epoch 4 after step 17\n"
+    assert saved.begin(False, start) == start and not path.exists()
+    assert "of an earlier run" in capsys.readouterr().err

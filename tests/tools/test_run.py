@@ -9,7 +9,16 @@ import torch
 from PIL import Image
 
 from bestiary.loading import Loader
-from bestiary.tools import calm_threads, check_device, draw_confusion, draw_samples, progress, stop, usable_cores
+from bestiary.tools import (
+    calm_threads,
+    check_device,
+    draw_confusion,
+    draw_samples,
+    program,
+    progress,
+    stop,
+    usable_cores,
+)
 
 
 def test_stop_says_one_line_and_ends_with_2(capsys):
@@ -84,3 +93,15 @@ def test_threads_leave_half_of_the_cores_to_others(monkeypatch):
         assert calm_threads() == 2  # never more than were set
     finally:
         torch.set_num_threads(before)
+
+
+def test_ctrl_c_ends_a_program_with_a_line(capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as caught:
+        program("recipe", interrupted)
+    assert caught.value.code == 130
+    told = capsys.readouterr().err.strip()
+    assert told == "recipe: stopped; the same command with --resume goes on from the last checkpoint"
+    program("recipe", lambda: None)

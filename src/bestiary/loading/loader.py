@@ -155,7 +155,11 @@ class Loader:
 
     def report(self) -> LoaderReport:
         """Return figures of the pass that began last: samples a second, share of the time spent waiting."""
-        return self._run.watch.report() if self._run is not None else Stopwatch(self.epoch).report()
+        watch = self._run.watch if self._run is not None else Stopwatch(self.epoch)
+        watch.held_bytes = (
+            self._crew.held_bytes() if self._crew is not None else getattr(self._fetch.landlord, "size", 0)
+        )
+        return watch.report()
 
     # -- state
 

@@ -65,6 +65,10 @@ class Slots:
         weakref.finalize(lease, self._free[slot // self._each].append, slot)
         return lease
 
+    def size(self) -> int:
+        """Return the bytes of all slots."""
+        return sum(os.fstat(file).st_size for file in self.files)
+
     # -- in a worker
 
     def room(self, slot: int, size: int) -> np.ndarray[Any, Any] | None:

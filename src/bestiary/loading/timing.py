@@ -24,7 +24,8 @@ class LoaderReport:
         stages: seconds of making batches by stage, summed over workers: what the dataset tells of itself in an attribute
             ``spent`` (``ImageFolder``: "read", "decode", "transform"), "sample" for the rest of its samples, "collate",
             and "hand-over", packing in the worker and unpacking here.
-        most_bytes: the most memory that batches on their way may lie in: slots shared with workers, or blocks used again.
+        held_bytes: memory that batches on their way lie in: slots shared with workers, or blocks used again.
+        most_bytes: the bound of that, a share of the memory of this machine.
     """
 
     epoch: int
@@ -35,6 +36,7 @@ class LoaderReport:
     total_s: float
     fetch_s: float
     stages: Mapping[str, float] = field(default_factory=dict)
+    held_bytes: int = 0
     most_bytes: int = 0
 
     @property
@@ -64,7 +66,8 @@ class LoaderReport:
         for name, seconds in sorted(self.stages.items(), key=lambda item: -item[1]):
             rows.append(f"  {name:<10} {seconds:9.2f} s {seconds / total if total else 0.0:6.1%}")
         if self.most_bytes:
-            rows.append(f"  batches on their way take {self.most_bytes / MEGABYTE:,.0f} MB at most")
+            held, most = (f"{size / MEGABYTE:,.0f} MB" for size in (self.held_bytes, self.most_bytes))
+            rows.append(f"  memory for batches on their way: {held}, bound {most}")
         return "\n".join(rows)
 
 
@@ -75,7 +78,7 @@ class Stopwatch:
         self.epoch, self.batches, self.samples, self.errors = epoch, 0, 0, 0
         self.wait_s = self.fetch_s = 0.0
         self.stages: dict[str, float] = {}
-        self.most_bytes = 0
+        self.held_bytes = self.most_bytes = 0
         self.start = self.last = time.perf_counter()
 
     def made(self, seconds: float, stages: Mapping[str, float]) -> None:
@@ -93,7 +96,9 @@ class Stopwatch:
         """Return the figures so far."""
         total = self.last - self.start
         counts = self.epoch, self.batches, self.samples, self.errors
-        return LoaderReport(*counts, self.wait_s, total, self.fetch_s, dict(self.stages), self.most_bytes)
+        return LoaderReport(
+            *counts, self.wait_s, total, self.fetch_s, dict(self.stages), self.held_bytes, self.most_bytes
+        )
 
 
 class Stages:

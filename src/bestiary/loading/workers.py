@@ -9,6 +9,7 @@ import re
 import threading
 import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Literal, TypeAlias
@@ -104,9 +105,15 @@ class Crew:
         self.each = 2 + (prefetch_factor or 2)  # slots: besides batches made ahead, the one in use and the one before
         self._settings = {"multiprocessing_context": context, "prefetch_factor": prefetch_factor}
         self._idle: tuple[Team, DataLoader[Any] | None] | None = None  # of the pass before
+        self._slots: weakref.ref[Slots] | None = None  # of the pass that began last
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_idle": None}
+        return self.__dict__ | {"_idle": None, "_slots": None}
+
+    def held_bytes(self) -> int:
+        """Return the memory that the slots of the pass that began last take."""
+        slots = None if self._slots is None else self._slots()
+        return 0 if slots is None else slots.size()
 
     def most_bytes(self) -> int:
         """Return the most memory that slots may take."""
@@ -116,7 +123,7 @@ class Crew:
     def run(self, tasks: Iterable[Task], seed: int) -> Generator[Fetched, None, None]:
         """Yield a result for each task. A worker's death or a time-out is an error that names the samples in hand."""
         team, loader = self._idle or (Team(self.num_workers, self.each, self.packed), None)
-        self._idle = None
+        self._idle, self._slots = None, None if team.slots is None else weakref.ref(team.slots)
         team.begin(tasks, seed)
         with on_cpu():
             loader = self._open(team) if loader is None else loader

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bestiary.tools.run import calm_threads as calm_threads
     from bestiary.tools.run import check_device as check_device
     from bestiary.tools.run import generator_states as generator_states
+    from bestiary.tools.run import program as program
     from bestiary.tools.run import progress as progress
     from bestiary.tools.run import restore_generators as restore_generators
     from bestiary.tools.run import stop as stop
@@ -48,6 +49,7 @@ __all__ = [
     "join_ranks",
     "leave_ranks",
     "load_checkpoint",
+    "program",
     "progress",
     "restore_generators",
     "save_checkpoint",

@@ -8,6 +8,7 @@ Layout::
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,6 +53,28 @@ class Checkpoint:
     def seconds(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self._begin
+
+    def begin(self, resume: bool, at: Mapping[str, Any]) -> dict[str, Any]:
+        """Return where the run begins: with ``resume`` where it was saved last, else, or where nothing was, ``at``.
+
+        Rank 0 says which. Without ``resume`` it removes the checkpoint of an earlier run, from which a later one would go on.
+
+        Raises:
+            ValueError: what ``load`` raises.
+        """
+        there, told, begun = self.path.exists(), "", dict(at)
+        if resume and there:
+            begun = self.load()
+            told = f"going on from {self.path}, saved in epoch {begun['epoch'] + 1} after step {begun['step']}"
+        elif resume:
+            told = f"there is no {self.path} to go on from; this run begins at the start"
+        elif there:
+            told = f"{self.path} is of an earlier run, and is replaced"
+        if rank_and_world()[0] == 0 and told:
+            print(told, file=sys.stderr, flush=True)
+            if not resume:
+                self.path.unlink()
+        return begun
 
     def due(self, step: int, device: torch.device) -> bool:
         """Tell, alike on every rank, whether it is time to save after so many steps."""

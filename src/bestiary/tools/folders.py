@@ -32,9 +32,9 @@ def class_folders(
         ValueError: anything else; the message says what was found, what is expected, and the nearest fix.
     """
     root = Path(data).expanduser()
-    if not root.is_dir():
-        raise ValueError(_no_folder(root, what))
     look = _Look(tuple(endings), what)
+    if not root.is_dir():
+        raise ValueError(look.no_folder(root))
     if (root / "train").is_dir() and (root / "val").is_dir():
         look.check(root / "train", least=2)
         look.check(root / "val", least=1)
@@ -61,6 +61,25 @@ class _Look:
                 f"found one class folder in {root}, {folders[0].name!r}; a classifier needs at least two classes, "
                 f"{root}/<class>/<file>; add a folder with {self.what} of another class"
             )
+
+    def no_folder(self, root: Path) -> str:
+        """Say what is at a path that is no folder."""
+        expected = f"expected a folder with one folder of {self.what} per class, <folder>/<class>/<file>"
+        if root.exists():
+            if root.name.lower().endswith(_ARCHIVES):
+                fix = "unpack it and give the folder that comes out"
+            elif sum(map(self._holds, filter(Path.is_dir, _entries(_above(_above(root)))))) > 1:
+                fix = f"if it lies in a class folder, give the folder above that one: --data {_above(_above(root))}"
+            else:
+                fix = "give the folder that holds the class folders"
+            return f"found a file at {root}; {expected}; {fix}"
+        near = root.absolute().parent
+        while not near.is_dir():
+            near = near.parent
+        beside = [entry.name for entry in _entries(near) if entry.is_dir()]
+        close = difflib.get_close_matches(root.name, beside, n=1) if near == root.absolute().parent else []
+        fix = f"did you mean --data {root.parent / close[0]}?" if close else f"the nearest folder that exists is {near}"
+        return f"found nothing at {root}; {expected}; {fix}"
 
     def _files(self, folder: Path) -> Iterator[Path]:
         return (entry for entry in _entries(folder) if entry.name.lower().endswith(self.endings) and entry.is_file())
@@ -109,20 +128,3 @@ def _entries(folder: Path) -> list[Path]:
 def _above(root: Path) -> Path:
     """Return the folder above, written the way that root is."""
     return root.parent if root.name and root.parent != root and str(root) not in (".", "..") else root.absolute().parent
-
-
-def _no_folder(root: Path, what: str) -> str:
-    expected = f"expected a folder with one folder of {what} per class, <folder>/<class>/<file>"
-    if root.exists():
-        if root.name.lower().endswith(_ARCHIVES):
-            fix = "unpack it and give the folder that comes out"
-        else:
-            fix = f"if it lies in a class folder, give the folder above that one: --data {_above(_above(root))}"
-        return f"found a file at {root}; {expected}; {fix}"
-    near = root.absolute().parent
-    while not near.is_dir():
-        near = near.parent
-    beside = [entry.name for entry in _entries(near) if entry.is_dir()]
-    close = difflib.get_close_matches(root.name, beside, n=1) if near == root.absolute().parent else []
-    fix = f"did you mean --data {root.parent / close[0]}?" if close else f"the nearest folder that exists is {near}"
-    return f"found nothing at {root}; {expected}; {fix}"

@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +28,16 @@ def stop(program: str, error: object, *, quiet: bool = False) -> NoReturn:
     if not quiet:
         print(f"{program}: {error}", file=sys.stderr, flush=True)
     raise SystemExit(2)
+
+
+def program(name: str, main: Callable[[], object]) -> None:
+    """Run a recipe as a program: Ctrl-C ends it with a line that tells how to go on, and exit code 130."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        told = "stopped; the same command with --resume goes on from the last checkpoint"
+        print(f"\n{name}: {told}", file=sys.stderr, flush=True)
+        raise SystemExit(130) from None
 
 
 def usable_cores() -> int:
