@@ -382,7 +382,7 @@ def test_an_older_run_is_not_gone_on_with_by_mistake(recipe, tmp_path, monkeypat
     def cut(*_):
         raise PowerCut
 
-    monkeypatch.setattr(recipe, "fit", cut)
+    monkeypatch.setattr(recipe.run, "progress", cut)  # before the first step
     with pytest.raises(PowerCut):
         recipe.main(options)
     assert not (tmp_path / "out" / "checkpoint.pt").exists()
