@@ -379,7 +379,7 @@ def test_an_older_run_is_not_gone_on_with_by_mistake(recipe, tmp_path, monkeypat
     recipe.main(options)
     old = (tmp_path / "out" / "result.json").read_text()
 
-    def cut(*_):
+    def cut(*_, **__):
         raise PowerCut
 
     monkeypatch.setattr(recipe.run, "progress", cut)  # before the first step
