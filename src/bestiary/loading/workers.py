@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
 import os
 import re
-import sys
 import threading
 import time
 import warnings
@@ -27,16 +25,12 @@ from bestiary.loading.seeding import in_worker
 from bestiary.loading.slots import Board, Slots
 from bestiary.loading.surroundings import on_cpu
 from bestiary.loading.transport import INLINE, Bundle, Parcel, WorkerFetch, unpack
-
-if sys.platform == "linux":
-    import fcntl
+from bestiary.loading.widening import widen
 
 Transport: TypeAlias = Literal["slots", "torch"]
 RIDERS = 8  # batches in one message, when they are small and quickly made
 RIDER_SIZE = INLINE  # bytes
 RIDER_S = 0.002  # seconds to make one
-PIPE_SIZE = 1 << 20  # bytes; what Linux lets every user have
-F_SETPIPE_SZ = 1031  # from fcntl.h
 WATCH_EVERY_S = 0.2  # how often a worker looks whether its parent still lives
 
 
@@ -135,7 +129,7 @@ class Crew:
         with on_cpu():
             loader = self._open(team) if loader is None else loader
             source = iter(loader)
-        _widen(source)
+        widen(source)
         workers = list(getattr(source, "_workers", []))
         watch = DeathWatch([worker.pid for worker in workers])
         keep = self.persistent
@@ -223,14 +217,6 @@ class Crew:
         places = [(index, locate(self.fetch.dataset, index)) for index in indices]
         told = ", ".join(f"{index} ({place})" if place else str(index) for index, place in places)
         return told or "not known before they are read"  # of a stream
-
-
-def _widen(source: Any) -> None:
-    """Let the pipe that workers send through hold some batches: with the usual 64 kB both ends wait within each."""
-    writer = getattr(getattr(source, "_worker_result_queue", None), "_writer", None)
-    if writer is not None and sys.platform == "linux":
-        with contextlib.suppress(OSError):  # more than this user may have
-            fcntl.fcntl(writer.fileno(), F_SETPIPE_SZ, PIPE_SIZE)
 
 
 def _same(batch: Any) -> Any:
