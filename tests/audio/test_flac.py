@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bestiary.audio import read_audio
 from sounds import encoded, tone, write
 
-miniaudio = pytest.importorskip("miniaudio")
+miniaudio = pytest.importorskip("miniaudio", reason="needs miniaudio, of the extra fast")
 
 
 @pytest.fixture
