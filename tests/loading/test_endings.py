@@ -116,3 +116,36 @@ def test_case_f27_leaving_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     rows = out.splitlines()
     assert rows[-1] == "done" and len(rows) == 5
     assert all_gone({int(part) for row in rows[:-1] for part in row.split()})
+
+
+LOCKED = """
+    import gc, os, signal, sys
+    sys.path.insert(0, {support!r})
+    from multiprocessing.synchronize import Event
+    from loader_datasets import Slow
+    from bestiary.loading import Loader, WorkerDied
+
+    class Holds(Slow):
+        def __getitem__(self, index):
+            if index == {last}:
+                for event in gc.get_objects():
+                    if isinstance(event, Event):  # those that all workers look at
+                        event._cond.acquire()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__getitem__(index)
+
+    if __name__ == "__main__":
+        try:
+            for batch in Loader(Holds(100, 0.0), batch_size=2, num_workers=2, persistent_workers={persistent}):
+                pass
+        except WorkerDied as error:
+            print("told", "killed by SIGKILL" in str(error), flush=True)
+"""
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_worker_killed_with_the_lock_of_all_ends_the_pass(tmp_path: Path, persistent: bool) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(textwrap.dedent(LOCKED.format(support=SUPPORT, last=60, persistent=persistent)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["told", "True"], done.stderr

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any, ClassVar
+
+LOOK_EVERY_S = 0.01
+LOCK_S = 1.0  # seconds; held longer, its holder is dead
 
 
 class DeathWatch:
@@ -18,9 +22,10 @@ class DeathWatch:
 
     pids: ClassVar[set[int]] = set()
     depth: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0  # errors so far
 
     def __init__(self, pids: list[int]) -> None:
-        self.mine = set(pids)
+        self.mine, self._seen, self._looked = set(pids), -1, 0.0
         DeathWatch.pids |= self.mine
         handler = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
         if (
@@ -29,6 +34,14 @@ class DeathWatch:
             and threading.current_thread() is threading.main_thread()
         ):
             signal.signal(signal.SIGCHLD, _Handler(handler))
+
+    def due(self) -> bool:
+        """Tell whether to look for dead workers: after an error was held back, and now and then, since looking takes a system call each."""
+        now = time.monotonic()
+        if self._seen == DeathWatch.held_back and now - self._looked < LOOK_EVERY_S:
+            return False
+        self._seen, self._looked = DeathWatch.held_back, now
+        return True
 
     def close(self) -> None:
         """Forget this crew's workers."""
@@ -54,6 +67,50 @@ class _Handler:
             ours = DeathWatch.pids & {int(pid) for pid in re.findall(r"\d+", str(error))}
             if DeathWatch.depth or not ours:
                 raise
+            DeathWatch.held_back += 1
+
+
+class DoneEvent:
+    """Stands in the main process for the event by which torch tells its workers that all is done.
+
+    All processes take turns at the event's lock, and one that is killed while it has the lock takes it along: torch
+    would wait for it for ever, also to ask what the main process alone decides. Here asking takes no lock, and setting
+    waits for it no longer than a living process keeps it.
+    """
+
+    def __init__(self, event: Any) -> None:
+        self.event, self.done, self.lost = event, False, False
+
+    def is_set(self) -> bool:
+        """Tell whether ``set`` was called."""
+        return self.done
+
+    def set(self) -> None:
+        """Tell the workers, unless the lock is lost."""
+        if not self.done:
+            self.done = True
+            self.lost = not self.event._cond.acquire(timeout=LOCK_S)
+            if not self.lost:
+                self.event._cond.release()
+                self.event.set()
+
+
+def stand_in(source: Any) -> None:
+    """Put a ``DoneEvent`` into a DataLoader's iterator."""
+    event = getattr(source, "_workers_done_event", None)
+    if hasattr(event, "_cond"):
+        source._workers_done_event = DoneEvent(event)
+
+
+def end_workers(source: Any, workers: list[Any], *, at_once: bool = False) -> None:
+    """End the workers of a DataLoader's iterator; at once, where they should not finish what they have in hand."""
+    event = getattr(source, "_workers_done_event", None)
+    if isinstance(event, DoneEvent):
+        event.set()  # while they live
+        at_once = at_once or event.lost
+    for worker in workers if at_once else ():
+        worker.terminate()
+    source._shutdown_workers()
 
 
 def ending(worker: Any) -> str:

@@ -25,7 +25,13 @@ ALIGNMENT = 64  # bytes; a cache line, and what the widest vector instructions l
 
 
 class Landlord(Protocol):
-    """Something that lets memory."""
+    """Something that lets memory.
+
+    Attributes:
+        least: bytes; what is smaller it does not let.
+    """
+
+    least: int
 
     def let(self, size: int) -> np.ndarray[Any, Any] | None:
         """Return ``size`` bytes, uint8 and aligned, or None where there is no room."""
@@ -56,7 +62,7 @@ def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
     size = dtype.itemsize
     for length in shape:
         size *= length
-    memory = landlord.let(size) if size >= LARGE else None
+    memory = landlord.let(size) if size >= landlord.least else None
     return None if memory is None else torch.from_numpy(memory).view(dtype).view(shape)
 
 
@@ -66,6 +72,8 @@ class Pool:
     Args:
         most: bytes that it keeps; what does not fit is not its matter.
     """
+
+    least = LARGE
 
     def __init__(self, most: int) -> None:
         self.most, self.size = most, 0

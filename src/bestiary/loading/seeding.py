@@ -177,8 +177,8 @@ def _parts(thing: object) -> Iterator[tuple[str, object]]:
         cells = [cell for cell in thing.__closure__ or () if cell != _EMPTY]
         yield from zip(thing.__code__.co_freevars, (cell.cell_contents for cell in cells), strict=False)
     yield from list(getattr(thing, "__dict__", {}).items())
-    for kind in type(thing).__mro__:
-        if kind.__module__ in ("builtins", "abc", "typing", "collections") or isinstance(thing, FunctionType):
+    for kind in () if isinstance(thing, FunctionType) else type(thing).__mro__:
+        if kind.__module__ in ("builtins", "abc", "typing", "collections"):
             continue
         for name, part in list(kind.__dict__.items()):
             if isinstance(part, MemberDescriptorType) and hasattr(thing, name):  # a slot

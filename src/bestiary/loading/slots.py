@@ -25,7 +25,7 @@ class Slots:
         self.limit = most // max(1, workers * each)
         self.files = [os.memfd_create("bestiary-slot") for _ in range(workers * each)]
         self._closing = weakref.finalize(self, _close, list(self.files))
-        self._views: dict[int, np.ndarray[Any, Any]] = {}
+        self._maps: dict[int, mmap.mmap] = {}
         self._each = each
         self._free = [list(range(worker * each, (worker + 1) * each)) for worker in range(workers)]
         self._lent: set[int] = set()
@@ -35,7 +35,7 @@ class Slots:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.limit, self.files = state["limit"], [file.detach() for file in state["files"]]
-        self._views = {}
+        self._maps = {}
 
     # -- in the main process
 
@@ -59,9 +59,11 @@ class Slots:
             self.take_back(slot)
 
     def receive(self, slot: int, size: int) -> np.ndarray[Any, Any]:
-        """Return the bytes of the batch in a slot; the slot is free again when the array and all on it are gone."""
+        """Return the bytes of the batches in a slot; the slot is free again when the array and all on it are gone."""
         self._lent.discard(slot)
-        lease = self._view(slot, size)[:size]
+        lease = np.frombuffer(
+            self._map(slot, size), dtype=np.uint8, count=size
+        )  # not a slice: what is made of it would hold the whole instead
         weakref.finalize(lease, self._free[slot // self._each].append, slot)
         return lease
 
@@ -75,23 +77,22 @@ class Slots:
         """Return ``size`` bytes of a slot to write to, None where it may not or cannot grow so far."""
         if size > self.limit:
             return None
-        file = self.files[slot]
-        if os.fstat(file).st_size < size:
+        file, known = self.files[slot], self._maps.get(slot)
+        if (known is None or len(known) < size) and os.fstat(file).st_size < size:
             try:
                 os.posix_fallocate(file, 0, -(-size // GRAIN) * GRAIN)
             except OSError:  # no memory left for it
                 return None
-        return self._view(slot, size)
+        return np.frombuffer(self._map(slot, size), dtype=np.uint8, count=size)
 
     # -- in both
 
-    def _view(self, slot: int, size: int) -> np.ndarray[Any, Any]:
-        view = self._views.get(slot)
-        if view is None or view.size < size:
+    def _map(self, slot: int, size: int) -> mmap.mmap:
+        found = self._maps.get(slot)
+        if found is None or len(found) < size:
             file = self.files[slot]
-            view = np.frombuffer(mmap.mmap(file, os.fstat(file).st_size), dtype=np.uint8)
-            self._views[slot] = view
-        return view
+            found = self._maps[slot] = mmap.mmap(file, os.fstat(file).st_size)
+        return found
 
 
 class Board:

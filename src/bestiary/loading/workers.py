@@ -17,19 +17,18 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch.utils.data import DataLoader
 
-from bestiary.loading.deaths import DeathWatch, advice, ending
+from bestiary.loading.deaths import DeathWatch, advice, end_workers, ending, stand_in
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
 from bestiary.loading.slots import Board, Slots
 from bestiary.loading.surroundings import on_cpu
-from bestiary.loading.transport import INLINE, Bundle, Parcel, WorkerFetch, unpack
+from bestiary.loading.transport import SMALL, Bundle, Parcel, WorkerFetch, unpack
 from bestiary.loading.widening import widen
 
 Transport: TypeAlias = Literal["slots", "torch"]
 RIDERS = 8  # batches in one message, when they are small and quickly made
-RIDER_SIZE = INLINE  # bytes
 RIDER_S = 0.002  # seconds to make one
 WATCH_EVERY_S = 0.2  # how often a worker looks whether its parent still lives
 
@@ -57,8 +56,8 @@ class Team:
             tasks = list(itertools.islice(coming, self.riders))
             if not tasks:
                 return
-            slots = [self._slot(turn % self.workers) for _ in tasks]
-            self.under_way.append(Bundle(tasks, slots))
+            slot = self.slots.lend(turn % self.workers) if self.slots is not None else None
+            self.under_way.append(Bundle(tasks, slot))
             yield self.under_way[-1]
 
     def begin(self, tasks: Iterable[Task], seed: int) -> None:
@@ -68,23 +67,39 @@ class Team:
         if self.slots is not None:
             self.slots.take_all_back()
 
-    def unpacked(self, parcel: Parcel | Fetched, slot: int | None) -> Fetched:
-        """Return what a worker sent, and learn from it whether batches may ride together."""
-        if isinstance(parcel, Fetched):
-            fetched, small = parcel, False
-        else:
-            fetched, small = unpack(parcel, self.slots), parcel.size <= RIDER_SIZE and parcel.slot is None
-            if self.slots is not None and parcel.size > self.slots.limit and not self.told:
-                self.told = True
-                text = f"batches of {parcel.size / 1e6:.0f} MB find no room in slots of shared memory of {self.slots.limit / 1e6:.0f} MB"
-                warnings.warn(f"bestiary: {text}; they travel in messages, which is slower", stacklevel=6)
-        if self.slots is not None:
-            self.slots.take_back(slot)  # unless it holds the batch
-        self.riders = RIDERS if small and fetched.seconds < RIDER_S else 1
-        return fetched
+    def unpacked(self, parcels: list[Parcel | Fetched], slot: int | None) -> Iterator[Fetched]:
+        """Yield what a worker sent, and learn from it whether batches may ride together."""
+        lease = self._lease(parcels, slot)
+        parcels.reverse()
+        while parcels:
+            parcel = parcels.pop()
+            if isinstance(parcel, Fetched):
+                fetched, small = parcel, False
+            else:
+                self._check_size(parcel.size)
+                fetched, small = unpack(parcel, lease), parcel.size <= SMALL
+            self.riders = RIDERS if small and fetched.seconds < RIDER_S else 1
+            if not parcels:
+                lease = None  # the batch alone keeps it
+            del parcel
+            yield fetched
+            del fetched
 
-    def _slot(self, worker: int) -> int | None:
-        return self.slots.lend(worker) if self.slots is not None and self.riders == 1 else None
+    def _lease(self, parcels: list[Parcel | Fetched], slot: int | None) -> Any:
+        """Return the memory of a slot as far as batches lie in it; take the slot back if none does."""
+        if self.slots is None or slot is None:
+            return None
+        ends = [parcel.end for parcel in parcels if isinstance(parcel, Parcel) and parcel.block is None]
+        if ends:
+            return self.slots.receive(slot, max(ends))
+        self.slots.take_back(slot)
+        return None
+
+    def _check_size(self, size: int) -> None:
+        if self.slots is not None and size > self.slots.limit and not self.told:
+            self.told = True
+            text = f"batches of {size / 1e6:.0f} MB find no room in slots of shared memory of {self.slots.limit / 1e6:.0f} MB"
+            warnings.warn(f"bestiary: {text}; they travel in messages, which is slower", stacklevel=7)
 
 
 class Crew:
@@ -130,6 +145,7 @@ class Crew:
             loader = self._open(team) if loader is None else loader
             source = iter(loader)
         widen(source)
+        stand_in(source)
         workers = list(getattr(source, "_workers", []))
         watch = DeathWatch([worker.pid for worker in workers])
         keep = self.persistent
@@ -138,33 +154,31 @@ class Crew:
         except BaseException as error:
             keep = keep and isinstance(error, GeneratorExit)  # the loop was left: they finish what they have in hand
             if not keep:
-                for worker in workers:
-                    worker.terminate()  # do not wait for a slow sample
+                end_workers(source, workers, at_once=True)  # do not wait for a slow sample
             raise
         finally:
             watch.close()
             if not keep:
                 loader = None
-                source._shutdown_workers()  # type: ignore[attr-defined]  # an error's frames would keep it alive
+                end_workers(source, workers)  # an error's frames would keep it alive
             if self._idle is None:
                 self._idle = team, loader
 
     def _results(self, team: Team, source: Iterator[Any], workers: list[Any], watch: DeathWatch) -> Iterator[Fetched]:
         received = 0
         while True:
-            if team.under_way and any(worker.exitcode is not None for worker in workers):
+            if team.under_way and watch.due() and any(worker.exitcode is not None for worker in workers):
                 raise self._explained(team, RuntimeError("DataLoader worker exited"), workers, received)
             try:
                 with watch, on_cpu():
-                    parcels: list[Parcel | Fetched] = next(source)
+                    parcels: list[Parcel | Fetched] = _next(source)
             except StopIteration:
                 return
             except RuntimeError as error:
                 raise self._explained(team, error, workers, received) from error
             bundle = team.under_way.popleft()
             received += 1
-            for parcel, slot in zip(parcels, bundle.slots, strict=False):  # fewer after an error that ends the pass
-                yield team.unpacked(parcel, slot)
+            yield from team.unpacked(parcels, bundle.slot)
 
     def _open(self, team: Team) -> DataLoader[Any]:
         return DataLoader(
@@ -217,6 +231,12 @@ class Crew:
         places = [(index, locate(self.fetch.dataset, index)) for index in indices]
         told = ", ".join(f"{index} ({place})" if place else str(index) for index, place in places)
         return told or "not known before they are read"  # of a stream
+
+
+def _next(source: Iterator[Any]) -> Any:
+    """Take the next message; without the range that torch enters for a profiler while none runs, which takes 40 us."""
+    take = getattr(source, "_next_data", None)
+    return next(source) if take is None or torch.autograd.profiler._is_profiler_enabled else take()
 
 
 def _same(batch: Any) -> Any:
