@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 
 from bestiary.images import normalize
-from bestiary.loading import DevicePrefetcher
+from bestiary.loading import DevicePrefetcher, Loader
 from bestiary.loading import prefetch as prefetching
+from loader_datasets import Pictures
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SIZE = 1 << 22
@@ -99,3 +101,58 @@ def test_normalising_on_arrival() -> None:
     for batch in DevicePrefetcher(pictures, "cuda", transform=normalize):
         assert batch["image"].device.type == "cuda"
         assert torch.equal(batch["image"].cpu(), normalize(pictures[0])["image"])
+
+
+class SlowCopies(prefetching._SideStream):
+    """Every copy waits for 50 million cycles on the side stream, while workers go on."""
+
+    def copy(self, batch: Any) -> Any:
+        torch.cuda._sleep(50_000_000)
+        return super().copy(batch)
+
+
+class Forgets(SlowCopies):
+    """Lets go of what a copy reads as soon as it is asked for."""
+
+    def copy(self, batch: Any) -> Any:
+        moved = super().copy(batch)
+        self.leaving.clear()
+        return moved
+
+
+@pytest.mark.parametrize("lane", [SlowCopies, Forgets])
+def test_registered_slots_are_kept_behind_a_delayed_stream(lane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers fill slots anew while copies from them are late: exact with the slots kept, wrong without."""
+    monkeypatch.setattr(prefetching, "lane_to", lane)
+    loader = Loader(Pictures(200), batch_size=2, num_workers=1)
+    seen = []
+    for batch in DevicePrefetcher(loader, "cuda:0", depth=2):
+        time.sleep(0.01)
+        seen.append(batch["image"][:, 0, 0, 0])
+    exact = [row.tolist() for row in seen] == [[2 * n % 251, (2 * n + 1) % 251] for n in range(100)]
+    assert exact == (lane is SlowCopies)
+
+
+def test_copies_leave_from_the_slots_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the workers wrote is pinned where it lies: nothing is copied on the way."""
+    pinned: list[bool] = []
+
+    class Looks(prefetching._SideStream):
+        def copy(self, batch: Any) -> Any:
+            pinned.append(batch["image"].is_pinned())
+            return super().copy(batch)
+
+    monkeypatch.setattr(prefetching, "lane_to", Looks)
+    list(DevicePrefetcher(Loader(Pictures(20), batch_size=2, num_workers=1), "cuda:0"))
+    assert pinned == [True] * 10
+
+
+def test_batches_of_a_loader_without_a_prefetcher_are_torchs_own_pinned_memory() -> None:
+    """A caller's ``non_blocking=True`` is safe: torch guards that memory."""
+    found = []
+    for number, batch in enumerate(Loader(Pictures(80), batch_size=2, num_workers=1)):
+        assert batch["image"].is_pinned(), number
+        torch.cuda._sleep(20_000_000)
+        found.append(batch["image"].to("cuda", non_blocking=True)[:, 0, 0, 0])
+        del batch
+    assert [row.tolist() for row in found] == [[2 * n, 2 * n + 1] for n in range(40)]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from bestiary.loading import DevicePrefetcher, Loader
 from bestiary.loading import prefetch as prefetching
-from loader_datasets import Noisy, Plain
+from loader_datasets import Noisy, Pictures, Plain
 
 
 def numbers(batches: Any) -> list[list[int]]:
@@ -139,6 +145,19 @@ def test_depth_of_nothing_is_an_error() -> None:
 # -- the order of things, with fakes that note what is asked of them
 
 
+class FakeEvent:
+    """An event that has come at once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        return None
+
+
 class FakeStream:
     """A stream that notes what happens on it."""
 
@@ -151,12 +170,12 @@ class FakeStream:
     def __exit__(self, *error: object) -> None:
         self.log.append(f"leave {self.name}")
 
-    def record_event(self) -> str:
+    def record_event(self) -> FakeEvent:
         self.log.append(f"record on {self.name}")
-        return f"event {len(self.log)}"
+        return FakeEvent(f"event {len(self.log)}")
 
-    def wait_event(self, event: str) -> None:
-        self.log.append(f"{self.name} waits for {event}")
+    def wait_event(self, event: FakeEvent) -> None:
+        self.log.append(f"{self.name} waits for {event.name}")
 
 
 @contextmanager
@@ -201,11 +220,12 @@ def test_case_f18_copies_waits_and_records_in_order(monkeypatch: pytest.MonkeyPa
         next(running)
         assert next(running, None) is None
         list(prefetcher)  # a second pass on the same stream
-    one = ["enter side", "pin", "copy non_blocking=True", "transform", "record on side", "leave side"]
+    copied = ["pin", "copy non_blocking=True", "record on side"]  # until then what was pinned is kept
+    one = ["enter side", *copied, "transform", "record on side", "leave side"]
     hand_over = ["record_stream main"] * 3
-    first, second = f"event {1 + 5}", f"event {1 + 6 + 5}"
-    assert log[: 1 + 12 + 4] == ["ask", *one, *one, f"main waits for {first}", *hand_over]
-    assert log[17:22] == ["step", f"main waits for {second}", *hand_over]
+    first, second = f"event {1 + 6}", f"event {1 + 7 + 6}"
+    assert log[: 1 + 14 + 4] == ["ask", *one, *one, f"main waits for {first}", *hand_over]
+    assert log[19:24] == ["step", f"main waits for {second}", *hand_over]
 
 
 def test_the_next_copy_is_issued_before_the_loop_computes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,3 +235,146 @@ def test_the_next_copy_is_issued_before_the_loop_computes(monkeypatch: pytest.Mo
     copies = [place for place, text in enumerate(log) if text.startswith("copy")]
     steps = [place for place, text in enumerate(log) if text == "step"]
     assert all(copies[number + 1] < steps[number] for number in range(3))
+
+
+# -- slots of shared memory, registered with a driver
+
+
+class Device:
+    """A device whose copies are late: each is done when its event is waited for, or when ``lag`` others were asked for."""
+
+    def __init__(self, lag: int) -> None:
+        self.lag = lag
+        self.queue: deque[Callable[[], None]] = deque()
+        self.asked = self.done = 0
+        self.registered: dict[int, int] = {}
+        self.copied: list[int] = []  # addresses
+
+    def to_device(self, batch: dict[str, Tensor], device: Any, *, non_blocking: bool = False) -> dict[str, Tensor]:
+        moved = {}
+        for key, tensor in batch.items():
+            self.copied.append(tensor.data_ptr())
+            moved[key], late = torch.empty_like(tensor), torch.from_numpy(self.memory_of(tensor))
+            self.queue.append(partial(moved[key].view(-1).view(torch.uint8).copy_, late))
+            self.asked += 1
+        while len(self.queue) > self.lag:
+            self.work()
+        return moved
+
+    @staticmethod
+    def memory_of(tensor: Tensor) -> Any:
+        """Return the memory of a tensor as a device sees it: by address, without a hold on it."""
+        return np.ctypeslib.as_array((ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr()))
+
+    def work(self) -> None:
+        self.queue.popleft()()
+        self.done += 1
+
+    def register(self, address: int, size: int) -> Callable[[], None]:
+        self.registered[address] = size
+        return partial(self.registered.pop, address)
+
+
+class LateEvent:
+    """Comes when all copies asked for before it are done."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.behind = device, device.asked
+
+    def query(self) -> bool:
+        return self.device.done >= self.behind
+
+    def synchronize(self) -> None:
+        while not self.query():
+            self.device.work()
+
+
+class LateStream:
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    def record_event(self) -> LateEvent:
+        return LateEvent(self.device)
+
+    def wait_event(self, event: LateEvent) -> None:
+        event.synchronize()
+
+
+def late_device(monkeypatch: pytest.MonkeyPatch, lag: int) -> Device:
+    """Pretend that the CPU is a device with late copies."""
+    device = Device(lag)
+    stream = LateStream(device)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cpu"))
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch, "Stream", lambda device: stream)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
+    monkeypatch.setattr(prefetching, "pin_memory", lambda batch: batch)  # memory that is registered is pinned already
+    monkeypatch.setattr(prefetching, "to_device", device.to_device)
+    monkeypatch.setattr(prefetching, "registration", lambda device_: device.register)
+    return device
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_slots_are_kept_until_their_copies_are_done(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    device = late_device(monkeypatch, lag=3)
+    loader = Loader(Pictures(80), batch_size=2, num_workers=workers, persistent_workers=True)
+    prefetcher = DevicePrefetcher(loader, "cpu", depth=2)
+    for _ in range(2):
+        seen = [batch["image"][:, 0, 0, 0].tolist() for batch in prefetcher]
+        assert seen == [[2 * n % 251, (2 * n + 1) % 251] for n in range(40)]
+        assert not device.queue
+    inside = [
+        any(start <= address < start + size for start, size in device.registered.items()) for address in device.copied
+    ]
+    assert all(inside), "every copy left from registered memory"
+    del prefetcher, loader
+    gc.collect()
+    assert device.registered == {}, "what was registered is given back"
+
+
+def test_without_keeping_slots_late_copies_read_other_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault that the test above would find."""
+    late_device(monkeypatch, lag=3)
+
+    class Forgets(prefetching._SideStream):
+        def copy(self, batch: Any) -> Any:
+            moved = super().copy(batch)
+            self.leaving.clear()
+            time.sleep(0.02)  # the worker goes on meanwhile
+            return moved
+
+    monkeypatch.setattr(prefetching, "lane_to", Forgets)
+    loader = Loader(Pictures(80), batch_size=2, num_workers=1)
+    seen = [batch["image"][:, 0, 0, 0].tolist() for batch in DevicePrefetcher(loader, "cpu", depth=2)]
+    assert seen != [[2 * n % 251, (2 * n + 1) % 251] for n in range(40)]
+
+
+def test_a_driver_that_refuses_and_a_pass_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = late_device(monkeypatch, lag=0)
+    expected = [[2 * n, 2 * n + 1] for n in range(10)]
+    loader = Loader(Pictures(20), batch_size=2, num_workers=1, persistent_workers=True, pin_memory=False)
+    list(DevicePrefetcher(loader, "cpu"))
+    mapped = dict(device.registered)
+    plain = [batch["image"] for batch in loader]
+    assert [image[:, 0, 0, 0].tolist() for image in plain] == expected
+    addresses = [image.data_ptr() for image in plain]
+    assert mapped and not [a for a in addresses for start, size in mapped.items() if start <= a < start + size]
+    monkeypatch.setattr(prefetching, "registration", lambda device_: lambda address, size: None)
+    refused = DevicePrefetcher(Loader(Pictures(20), batch_size=2, num_workers=1), "cpu")
+    assert [batch["image"][:, 0, 0, 0].tolist() for batch in refused] == expected
+
+
+def test_what_is_registered_is_for_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stream, and of a loader without workers, which has no slots: the same batches."""
+    device = late_device(monkeypatch, lag=1)
+    here = DevicePrefetcher(Loader(Pictures(20), batch_size=2), "cpu")
+    assert [batch["image"][:, 0, 0, 0].tolist() for batch in here] == [[2 * n, 2 * n + 1] for n in range(10)]
+    assert device.registered == {}

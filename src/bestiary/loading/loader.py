@@ -16,6 +16,7 @@ from bestiary.loading.fetch import Fetch, Policy
 from bestiary.loading.passes import Pass
 from bestiary.loading.probing import workers_for
 from bestiary.loading.rooms import Pool, memory_share
+from bestiary.loading.slots import Register
 from bestiary.loading.stream_fetch import StreamFetch
 from bestiary.loading.stream_pass import StreamPass
 from bestiary.loading.stream_places import check_place, place_of, stream_length
@@ -128,7 +129,22 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass: the epoch ``self.epoch``, at its start or where a loaded state left it."""
+        return self._begin(None)
+
+    def iter_registered(self, register: Register) -> Iterator[Any]:
+        """Begin a pass whose large batches lie in memory registered with a device's driver: what ``DevicePrefetcher`` asks for.
+
+        For nobody else: a batch has to be kept until its copy to the device is done, since the memory is filled anew as
+        soon as the batch is gone. torch waits for copies only from pinned memory of its own. Batches are not pinned.
+
+        Args:
+            register: takes address and bytes, returns what undoes it, or None where the driver refuses.
+        """
+        return self._begin(register)
+
+    def _begin(self, register: Register | None) -> Iterator[Any]:
         run = self._pass(self, self.epoch, self._start)
+        run.register = register
         self._run = self._tracked = run
         self.epoch, self._start = self.epoch + 1, 0
         return run.batches(self)

@@ -19,6 +19,7 @@ from bestiary.loading.prefetch import pin_memory
 from bestiary.loading.probing import shared_memory_notice
 from bestiary.loading.seeding import OwnGenerators
 from bestiary.loading.sending import check_sendable
+from bestiary.loading.slots import Register
 from bestiary.loading.timing import Stopwatch
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ SPARES = 8  # samples tried in the place of a batch that has no good one
 
 class Pass:
     """A pass of a loader over one epoch, from global batch ``start`` on, for the rank that this process is now."""
+
+    register: Register | None = None  # slots with the device's driver, for DevicePrefetcher
 
     def __init__(self, loader: Loader, epoch: int, start: int) -> None:
         self._loader, self.epoch, self.start = weakref.ref(loader), epoch, start
@@ -88,7 +91,7 @@ class Pass:
     def _source(self) -> Generator[Fetched, None, None]:
         crew, tasks = self.loader._crew, self._tasks()
         if crew is not None:
-            return crew.run(tasks, self.worker_seed())
+            return crew.run(tasks, self.worker_seed(), self.register)
         return self._here(tasks)
 
     def worker_seed(self) -> int:
@@ -156,6 +159,8 @@ class Pass:
             )
 
     def _pins(self) -> bool:
+        if self.register is not None:  # whoever copies the batches pins what is not registered
+            return False
         if self.loader.pin_memory and not torch.accelerator.is_available():
             self.loader._tell("pin_memory=True, but there is no accelerator to pin memory for; batches stay unpinned")
         return self.loader.pin_memory is not False and torch.accelerator.is_available()

@@ -9,22 +9,30 @@ Copying while the device computes takes three things, and leaving out any of the
 2. The loop's stream waits for the copy's event, or a step reads memory that the copy has not filled yet.
 3. Every tensor is recorded on the loop's stream. Its memory belongs to the side stream, whose allocator gives it to the
    next copy as soon as the loop drops the batch, while kernels that read it may still be queued.
+
+The other end of a copy has the same hazard: memory that is filled anew before the copy has read it. torch waits for the copy
+before it reuses pinned memory of its own. A ``Loader`` can hand over batches in shared memory that its workers have written
+and that is pinned where it lies; these are kept here until the event behind their copy has come.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from bestiary.loading.structure import map_tensors, tensors_in
 
+if TYPE_CHECKING:
+    from bestiary.loading.slots import Register
+
 Batch = TypeVar("Batch")
+UNDER_WAY = 2  # copies; with more, workers would run out of slots
 
 
 def to_device(batch: Batch, device: torch.device | str | int, *, non_blocking: bool = False) -> Batch:
@@ -120,12 +128,13 @@ class DevicePrefetcher:
                 del item  # what the loop drops is free
         finally:
             source.close()
+            self._lane.settle()
 
     def _source(self, lane: Lane) -> Generator[_Ready, None, None]:
         """Yield batches on their way; at the end, or after an error, one item without an event."""
         mark = getattr(self.loader, "bookmark", getattr(self.loader, "state_dict", None))
         try:
-            for batch in self.loader:
+            for batch in lane.batches(self.loader):
                 with lane.aside():
                     moved = lane.copy(batch)
                     moved = moved if self.transform is None else self.transform(moved)
@@ -170,6 +179,9 @@ class _Ready(NamedTuple):
 class Lane(Protocol):
     """The way to a device: what a copy, a wait and a hand-over are there."""
 
+    def batches(self, loader: Any) -> Iterator[Any]:
+        """Begin a pass of a loader."""
+
     def aside(self) -> AbstractContextManager[Any]:
         """Issue what is inside on the side stream."""
 
@@ -182,12 +194,19 @@ class Lane(Protocol):
     def hand_over(self, batch: Any, event: Any) -> Any:
         """Return a batch that the loop's stream may read."""
 
+    def settle(self) -> None:
+        """Wait for the copies that are on their way."""
+
 
 class _Here:
     """The way to the CPU, and to devices without streams: one thing after the other."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+
+    def batches(self, loader: Any) -> Iterator[Any]:
+        """Begin a pass of a loader."""
+        return iter(loader)
 
     def aside(self) -> AbstractContextManager[Any]:
         """Issue what is inside now."""
@@ -205,21 +224,36 @@ class _Here:
         """Return the batch."""
         return batch
 
+    def settle(self) -> None:
+        """Do nothing: a copy is done when it returns."""
+
 
 class _SideStream:
     """The way to an accelerator: copies on a stream of their own."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.stream = device, torch.Stream(device)
+        self.register = registration(device)
+        self.leaving: deque[tuple[Any, Any]] = deque()  # events, and what is read before them
+
+    def batches(self, loader: Any) -> Iterator[Any]:
+        """Begin a pass of a loader, in registered memory where it has any."""
+        begin = getattr(loader, "iter_registered", None)
+        registered: Iterator[Any] = iter(loader) if begin is None or self.register is None else begin(self.register)
+        return registered
 
     def aside(self) -> AbstractContextManager[Any]:
         """Issue what is inside on the side stream."""
         return self.stream
 
     def copy(self, batch: Any) -> Any:
-        """Start the copy of a batch, from pinned memory."""
-        # from pinned memory of torch's own allocator, which waits for the copy before it gives that memory away again
-        return to_device(pin_memory(batch), self.device, non_blocking=True)
+        """Start the copy of a batch, from pinned memory that is kept until the copy has read it."""
+        while self.leaving and (len(self.leaving) >= UNDER_WAY or self.leaving[0][0].query()):
+            self.leaving.popleft()[0].synchronize()  # copies are done in turn: waiting for an old one holds up none
+        pinned = pin_memory(batch)
+        moved = to_device(pinned, self.device, non_blocking=True)
+        self.leaving.append((self.stream.record_event(), pinned))
+        return moved
 
     def event(self) -> Any:
         """Return an event behind what was issued aside."""
@@ -233,6 +267,25 @@ class _SideStream:
             if tensor.device.type == self.device.type:
                 tensor.record_stream(current)
         return batch
+
+    def settle(self) -> None:
+        """Wait for the copies that are on their way, and let go of what they read."""
+        while self.leaving:
+            self.leaving.popleft()[0].synchronize()
+
+
+def registration(device: torch.device) -> Register | None:
+    """Return what makes the driver of a device pin memory where it lies; None where torch has no call for it."""
+    return partial(_register, device=device) if device.type == "cuda" else None
+
+
+def _register(address: int, size: int, *, device: torch.device) -> Callable[[], None] | None:
+    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    if int(runtime.cudaHostRegister(address, size, 0)) == 0:
+        return lambda: runtime.cudaHostUnregister(address)
+    with suppress(RuntimeError):
+        torch.zeros(1, device=device)  # takes the driver's last error away, which the next kernel would tell as its own
+    return None
 
 
 def lane_to(device: torch.device) -> Lane:

@@ -3,19 +3,27 @@
 A slot is a memfd: it has no name, does not count against /dev/shm, grows to the largest batch that was put into it,
 and is gone with the last process that holds it, however that ends. The main process knows alone which slots are free,
 so there is no lock: a slot is lent with a task, comes back with the batch, and is free when its last tensor is gone.
+
+For ``DevicePrefetcher`` the main process maps slots once more and registers that map with the device's driver, so that
+copies leave from it without a further one. Such a batch is for whoever keeps it until its copy is done and for nobody else:
+torch waits for the copy only before it reuses pinned memory of its own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import weakref
+from collections.abc import Callable
 from multiprocessing import reduction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 GRAIN = 1 << 20  # bytes; slots grow in steps of this
+Register: TypeAlias = Callable[[int, int], "Callable[[], None] | None"]
+"""Takes address and bytes of memory of this process; returns what undoes it, or None where it could not be registered."""
 
 
 class Slots:
@@ -26,6 +34,8 @@ class Slots:
         self.files = [os.memfd_create("bestiary-slot") for _ in range(workers * each)]
         self._closing = weakref.finalize(self, _close, list(self.files))
         self._maps: dict[int, mmap.mmap] = {}
+        self._registered: dict[int, Any] = {}  # other maps of the same slots
+        self.register: Register | None = None  # of the pass that runs
         self._each = each
         self._free = [list(range(worker * each, (worker + 1) * each)) for worker in range(workers)]
         self._lent: set[int] = set()
@@ -61,11 +71,28 @@ class Slots:
     def receive(self, slot: int, size: int) -> np.ndarray[Any, Any]:
         """Return the bytes of the batches in a slot; the slot is free again when the array and all on it are gone."""
         self._lent.discard(slot)
+        memory = self._map_registered(slot, size) or self._map(slot, size)
         lease = np.frombuffer(
-            self._map(slot, size), dtype=np.uint8, count=size
-        )  # not a slice: what is made of it would hold the whole instead
+            memory, dtype=np.uint8, count=size
+        )  # a slice would not do: what is made of it holds the whole
         weakref.finalize(lease, self._free[slot // self._each].append, slot)
         return lease
+
+    def _map_registered(self, slot: int, size: int) -> Any:
+        """Return a slot as registered memory, None where none is asked for or the driver has no more."""
+        if self.register is None:
+            return None
+        found = self._registered.get(slot)
+        if found is None or len(found) < size:
+            memory = mmap.mmap(self.files[slot], os.fstat(self.files[slot]).st_size)
+            found = (ctypes.c_ubyte * len(memory)).from_buffer(memory)  # a map itself is gone before its finalizer runs
+            undo = self.register(ctypes.addressof(found), len(found))
+            if undo is None:
+                self.register = None
+                return None
+            weakref.finalize(found, undo).atexit = False  # with the process it ends anyway
+            self._registered[slot] = found
+        return found
 
     def size(self) -> int:
         """Return the bytes of all slots."""

@@ -206,7 +206,9 @@ class StreamPass(Pass):
         crew: Any = self.loader._crew
         tasks = self._to_read(rests)
         if crew is not None:
-            yield from crew.run(tasks, self.worker_seed())  # one task a bundle at first: each says how to begin
+            yield from crew.run(
+                tasks, self.worker_seed(), self.register
+            )  # one task a bundle at first: each says how to begin
             return
         for task in tasks:
             yield self._fetch[task]

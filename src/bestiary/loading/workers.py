@@ -22,7 +22,7 @@ from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
-from bestiary.loading.slots import Board, Slots
+from bestiary.loading.slots import Board, Register, Slots
 from bestiary.loading.surroundings import on_cpu
 from bestiary.loading.transport import SMALL, Bundle, Parcel, WorkerFetch, unpack
 from bestiary.loading.widening import widen
@@ -60,12 +60,13 @@ class Team:
             self.under_way.append(Bundle(tasks, slot))
             yield self.under_way[-1]
 
-    def begin(self, tasks: Iterable[Task], seed: int) -> None:
+    def begin(self, tasks: Iterable[Task], seed: int, register: Register | None) -> None:
         """Take a pass's tasks; its workers seed what they draw from before the first sample with ``seed``."""
         self.coming, self.riders = tasks, 1
         self.chance.manual_seed(seed)
         if self.slots is not None:
             self.slots.take_all_back()
+            self.slots.register = register
 
     def unpacked(self, parcels: list[Parcel | Fetched], slot: int | None) -> Iterator[Fetched]:
         """Yield what a worker sent, and learn from it whether batches may ride together."""
@@ -103,7 +104,7 @@ class Team:
 
 
 class Crew:
-    """Workers that make batches: ``crew.run(tasks, seed)`` yields what they made, in the order of the tasks."""
+    """Workers that make batches: ``crew.run(tasks, seed, None)`` yields what they made, in the order of the tasks."""
 
     def __init__(
         self,
@@ -118,7 +119,9 @@ class Crew:
         self.fetch, self.num_workers, self.persistent, self.timeout = fetch, num_workers, persistent, timeout
         self.packed = transport != "torch"
         self.prefetch_factor = prefetch_factor
-        self.each = 2 + (prefetch_factor or 2)  # slots: besides batches made ahead, the one in use and the one before
+        self.each = 3 + (
+            prefetch_factor or 2
+        )  # slots: besides batches made ahead, the one in use and two that are copied
         self._settings = {"multiprocessing_context": context, "prefetch_factor": prefetch_factor}
         self._idle: tuple[Team, DataLoader[Any] | None] | None = None  # of the pass before
         self._slots: weakref.ref[Slots] | None = None  # of the pass that began last
@@ -136,11 +139,11 @@ class Crew:
         slots = self.num_workers * self.each
         return memory_share() // slots * slots if self.packed and hasattr(os, "memfd_create") else 0
 
-    def run(self, tasks: Iterable[Task], seed: int) -> Generator[Fetched, None, None]:
-        """Yield a result for each task. A worker's death or a time-out is an error that names the samples in hand."""
+    def run(self, tasks: Iterable[Task], seed: int, register: Register | None) -> Generator[Fetched, None, None]:
+        """Yield a result for each task, in registered slots if asked. A worker's death or a time-out is an error that names the samples in hand."""
         team, loader = self._idle or (Team(self.num_workers, self.each, self.packed), None)
         self._idle, self._slots = None, None if team.slots is None else weakref.ref(team.slots)
-        team.begin(tasks, seed)
+        team.begin(tasks, seed, register)
         with on_cpu():
             loader = self._open(team) if loader is None else loader
             source = iter(loader)
