@@ -88,13 +88,13 @@ trees = st.recursive(
 def test_packing_and_unpacking_any_tree(tree: Any, large: bool) -> None:
     """The two ends of the way, in one process: in the message and in a slot."""
     from bestiary.loading.fetch import Fetched
+    from bestiary.loading.parcels import Desk, Parcel, pack, unpack
     from bestiary.loading.slots import Slots
-    from bestiary.loading.transport import Parcel, _Desk, pack, unpack
 
     slots = Slots(1, 1, 1 << 24)
     batch = [grown(tree), torch.arange(1 << 17)] if large else grown(tree)
     slot = slots.lend(0)
-    parcel = pack(Fetched(batch, 1, [], None, 0.0), _Desk(slots, slot))
+    parcel = pack(Fetched(batch, 1, [], None, 0.0), Desk(slots, slot))
     assert isinstance(parcel, Parcel) and (parcel.slot == slot) == large
     assert same(unpack(parcel, slots.receive(slot, parcel.end) if large else None).batch, batch)
 

@@ -1,43 +1,22 @@
 """Batches from a worker to the main process: small ones as bytes in the message, large ones through slots.
 
 torch sends each tensor in a file of its own; a small batch then costs more to hand over than to make. Here a batch is
-one message whatever its structure: its tensors lie one behind the other in one block, which travels in the message when
-it is small and lies in a slot of shared memory when it is large; the rest is pickled, unless it is a flat dict. Several small batches
-ride together. What fits neither way (another device, a sparse tensor, no slot free) goes as torch would send it.
+one message whatever its structure, and several small ones ride together. What fits no parcel (another device, a sparse
+tensor) goes as torch would send it.
 """
 
 from __future__ import annotations
 
-import ctypes
-import io
-import math
-import pickle
 import time
-from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from bestiary.loading.collate import CollateError
 from bestiary.loading.fetch import Fetch, Fetched, Task
-from bestiary.loading.rooms import ALIGNMENT
+from bestiary.loading.parcels import Desk, Parcel, pack
 from bestiary.loading.slots import Board, Slots
-
-INLINE = 1 << 16  # bytes; up to here a batch rides in its message
-SMALL = 1 << 18  # bytes; up to here several batches share a message, and a slot
-LET = 1 << 14  # bytes; tensors from here on are collated into the slot, where there is one
-DTYPES = [
-    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
-    torch.float64, torch.bool, torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64,
-    torch.float8_e4m3fn, torch.float8_e5m2,
-]  # fmt: skip
-_NUMBER = {dtype: number for number, dtype in enumerate(DTYPES)}
-_NUMPYS = [getattr(np, str(dtype).removeprefix("torch.").replace("bool", "bool_"), None) for dtype in DTYPES]
-Place = tuple[int, int, tuple[int, ...], "tuple[int, ...] | None"]  # offset, dtype, shape, order of axes in memory
-LEAVES = frozenset({str, bytes, int, float, complex, bool, type(None)})
 
 
 class Bundle(NamedTuple):
@@ -45,26 +24,6 @@ class Bundle(NamedTuple):
 
     tasks: list[Task]
     slot: int | None
-
-
-class Flat(NamedTuple):
-    """What most batches are, a dict of tensors, words and numbers: cheaper to send as it is than to walk through twice."""
-
-    fields: dict[str, Any]  # places, which are tuples, instead of tensors
-    samples: int
-    seconds: float
-    stages: dict[str, float]
-
-
-class Parcel(NamedTuple):
-    """One batch under way: what was fetched with places instead of tensors, pickled or flat, and the block of these."""
-
-    frame: bytes | Flat
-    block: bytearray | None  # None: in the slot
-    slot: int | None
-    size: int
-    end: int  # of the batch in the slot, which may hold others before it
-    seconds: float = 0.0  # that packing took
 
 
 class WorkerFetch:
@@ -79,7 +38,7 @@ class WorkerFetch:
         torch.set_default_dtype(self.dtype)
         self.fetch.reading = self._reading
         parcels: list[Parcel | Fetched] = []
-        desk = _Desk(self.slots, bundle.slot, shared=len(bundle.tasks) > 1)
+        desk = Desk(self.slots, bundle.slot, shared=len(bundle.tasks) > 1)
         self.fetch.landlord = desk if self.packed else None
         for task in bundle.tasks:
             fetched = self.fetch[task]
@@ -89,7 +48,7 @@ class WorkerFetch:
                 break
         return parcels
 
-    def _packed(self, fetched: Fetched, desk: _Desk, task: Task) -> Parcel | Fetched:
+    def _packed(self, fetched: Fetched, desk: Desk, task: Task) -> Parcel | Fetched:
         begun = time.perf_counter()
         try:
             if not self.packed:
@@ -104,198 +63,3 @@ class WorkerFetch:
         worker = get_worker_info()
         if self.board is not None and worker is not None:
             self.board.cells[worker.id] = index + 1
-
-
-class _Desk:
-    """Lets a slot's memory to the tensors of batches, one behind the other."""
-
-    least = LET
-
-    def __init__(self, slots: Slots | None, slot: int | None, shared: bool = False) -> None:
-        self.slots, self.slot = slots, slot
-        self.inline = 0 if shared else INLINE  # bytes; up to here a batch had better ride in the message
-        self.start = self.used = 0  # where the batch at hand begins in the slot, and what it uses already ends
-        self.places: dict[int, int] = {}  # address -> offset of what lies here already
-
-    def let(self, size: int) -> np.ndarray[Any, Any] | None:
-        """Return ``size`` bytes of the slot."""
-        start = _aligned(self.used)
-        memory = self.room(start + size)
-        if memory is None:
-            return None
-        self.used = start + size
-        lease = memory[start : start + size]
-        self.places[lease.__array_interface__["data"][0]] = start
-        return lease
-
-    def room(self, end: int) -> np.ndarray[Any, Any] | None:
-        """Return the slot's first bytes up to ``end``."""
-        return None if self.slots is None or self.slot is None else self.slots.room(self.slot, end)
-
-    def close(self, end: int) -> None:
-        """Begin another batch behind what ends here."""
-        self.start, self.used = _aligned(end), _aligned(end)
-        self.places.clear()
-
-
-class _Goods:
-    """The plain CPU tensors of a batch, and the places that they get in its block."""
-
-    def __init__(self, desk: _Desk) -> None:
-        self.desk, self.end = desk, desk.used
-        self.aside: list[tuple[int, Tensor]] = []
-        self.known: dict[int, Place] = {}
-        self.kept: list[Tensor] = []
-
-    def place(self, value: Any) -> Place | None:
-        """Return the place of a tensor in the block, None for anything else."""
-        if type(value) is not Tensor or not _plain(value):
-            return None
-        place = self.known.get(id(value))
-        if place is None:
-            place = self.known[id(value)] = self._put(value)
-            self.kept.append(value)  # its id stays its own
-        return place
-
-    def write(self, memory: Any) -> None:
-        """Copy what does not lie in the block yet to there."""
-        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        for offset, tensor in self.aside:
-            ctypes.memmove(address + offset, tensor.data_ptr(), tensor.nbytes)
-
-    def _put(self, tensor: Tensor) -> Place:
-        tensor, order = tensor.resolve_conj().resolve_neg(), None
-        if not tensor.is_contiguous():
-            order = _memory_order(tensor)
-            tensor = tensor.contiguous() if order is None else tensor.permute(order)
-        offset = self.desk.places.get(tensor.data_ptr()) if self.desk.places else None
-        if offset is None:
-            offset = _aligned(self.end)
-            self.end = offset + max(1, tensor.nbytes)  # no two tensors share a place
-            self.aside.append((offset, tensor))
-        return offset, _NUMBER[tensor.dtype], tuple(tensor.shape), order
-
-
-class _Packer(ForkingPickler):
-    """Pickles a batch, and puts plain CPU tensors aside."""
-
-    def __init__(self, file: io.BytesIO, goods: _Goods) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.goods = goods
-
-    def persistent_id(self, value: Any) -> Place | None:
-        """Return the place of a tensor in the block, None for anything else."""
-        return self.goods.place(value)
-
-
-def pack(fetched: Fetched, desk: _Desk) -> Parcel:
-    """Turn a batch into a parcel: in the slot where it fits, else in the message."""
-    goods = _Goods(desk)
-    frame = _flat(fetched, goods) or _pickled(fetched, goods)
-    started, size = desk.used > desk.start, goods.end - desk.start
-    memory = desk.room(goods.end) if size and (started or size > desk.inline) else None
-    if memory is not None:
-        goods.write(memory)
-        desk.close(goods.end)
-        return Parcel(frame, None, desk.slot, size, goods.end)
-    if desk.used:  # what lies in the slot already, and the places behind it, do not count in the message
-        desk.close(desk.start)
-        return pack(fetched, _Desk(None, None))
-    block = bytearray(size)
-    if goods.aside:
-        goods.write(block)
-    return Parcel(frame, block, None, size, size)
-
-
-def _flat(fetched: Fetched, goods: _Goods) -> Flat | None:
-    if type(fetched.batch) is not dict or fetched.errors or fetched.failure is not None:
-        return None
-    fields: dict[str, Any] = {}
-    for key, value in fetched.batch.items():
-        place = goods.place(value)
-        known = (
-            place is not None or type(value) in LEAVES or (type(value) is list and LEAVES.issuperset(map(type, value)))
-        )
-        if type(key) is not str or not known:
-            return None
-        fields[key] = value if place is None else place
-    return Flat(fields, fetched.samples, fetched.seconds, fetched.stages)
-
-
-def _pickled(fetched: Fetched, goods: _Goods) -> bytes:
-    file = io.BytesIO()
-    _Packer(file, goods).dump(fetched)
-    return file.getvalue()
-
-
-def unpack(parcel: Parcel, lease: Any = None) -> Fetched:
-    """Return the batch of a parcel; its tensors lie in the block, or the slot's lease, which lives as long as they do."""
-    begun, shelf = time.perf_counter(), _Shelf(lease if parcel.block is None else parcel.block)
-    if isinstance(parcel.frame, bytes):
-        fetched: Fetched = _Unpacker(parcel.frame, shelf).load()
-    else:
-        fields, samples, seconds, stages = parcel.frame
-        batch = {key: shelf.tensor(part) if type(part) is tuple else part for key, part in fields.items()}
-        fetched = Fetched(batch, samples, [], None, seconds, stages)
-    if fetched.stages:
-        fetched.stages["hand-over"] = parcel.seconds + time.perf_counter() - begun
-    return fetched
-
-
-class _Shelf:
-    """The tensors in a block, each made once."""
-
-    def __init__(self, memory: Any) -> None:
-        self.memory = memory
-        self.known: dict[Place, Tensor] = {}
-
-    def tensor(self, place: Place) -> Tensor:
-        """Return the tensor at a place."""
-        tensor = self.known.get(place)
-        if tensor is None:
-            tensor = self.known[place] = _read(place, self.memory)
-        return tensor
-
-
-class _Unpacker(pickle.Unpickler):
-    def __init__(self, frame: bytes, shelf: _Shelf) -> None:
-        super().__init__(io.BytesIO(frame))
-        self.shelf = shelf
-
-    def persistent_load(self, place: Place) -> Tensor:
-        """Return the tensor at a place."""
-        return self.shelf.tensor(place)
-
-
-def _read(place: Place, memory: Any) -> Tensor:
-    offset, number, shape, order = place
-    dtype = _NUMPYS[number]
-    if 0 in shape:
-        tensor = torch.empty(shape, dtype=DTYPES[number])
-    elif dtype is not None:  # less than half the time of the other way
-        tensor = torch.from_numpy(np.ndarray(shape, dtype, memory, offset))
-    else:
-        tensor = torch.frombuffer(memory, dtype=DTYPES[number], count=math.prod(shape), offset=offset).view(shape)
-    if order is None:
-        return tensor
-    back = [order.index(axis) for axis in range(len(order))]
-    return tensor.permute(back)
-
-
-def _plain(tensor: Tensor) -> bool:
-    return (
-        tensor.layout == torch.strided
-        and tensor.device.type == "cpu"
-        and tensor.dtype in _NUMBER
-        and not tensor.requires_grad
-    )
-
-
-def _memory_order(tensor: Tensor) -> tuple[int, ...] | None:
-    """Return the axes in the order they lie in memory, such as that of channels-last; None where there are gaps."""
-    order = tuple(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
-    return order if tensor.permute(order).is_contiguous() else None
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT

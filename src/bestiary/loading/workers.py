@@ -20,11 +20,12 @@ from torch.utils.data import DataLoader
 from bestiary.loading.deaths import DeathWatch, advice, end_workers, ending, stand_in
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
+from bestiary.loading.parcels import SMALL, Parcel, unpack
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
 from bestiary.loading.slots import Board, Register, Slots
 from bestiary.loading.surroundings import on_cpu
-from bestiary.loading.transport import SMALL, Bundle, Parcel, WorkerFetch, unpack
+from bestiary.loading.transport import Bundle, WorkerFetch
 from bestiary.loading.widening import widen
 
 Transport: TypeAlias = Literal["slots", "torch"]
