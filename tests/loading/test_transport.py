@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from bestiary.loading import Loader
-from loader_datasets import Pictures, Structures, structure
+from loader_datasets import Pictures, Plain, Structures, structure
 
 
 def same(left: Any, right: Any) -> bool:
@@ -196,3 +196,58 @@ def test_same_batches_as_torchs_own_loader() -> None:
     theirs = list(DataLoader(Pictures(10), batch_size=3, num_workers=1))  # type: ignore[arg-type]
     ours = list(Loader(Pictures(10), batch_size=3, num_workers=1))
     assert all(torch.equal(a["image"], b["image"]) for a, b in zip(theirs, ours, strict=True))
+
+
+class Labelled(Plain):
+    """Sample i is a picture of 1.5 MB and the label i."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"image": torch.full((3, 512, 1024), index % 251, dtype=torch.uint8), "label": index}
+
+
+def private_bytes() -> int:
+    """Return what this process has for itself."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) * 1024
+
+
+@pytest.mark.parametrize("hoard", [0, 40])
+def test_kept_labels_do_not_keep_their_pictures(hoard: int) -> None:
+    """What torch's loader gives, too; also when kept batches have taken all slots, and others come in messages."""
+    loader = Loader(Labelled(360), batch_size=2, num_workers=2)
+    kept, labels, before = [], [], 0
+    for number, batch in enumerate(loader):
+        if number < hoard:
+            kept.append(batch)
+        if number == max(hoard, 20):
+            before = private_bytes()
+        labels.append(batch["label"])
+    assert [label.tolist() for label in labels] == [[2 * n, 2 * n + 1] for n in range(180)]
+    grown = private_bytes() - before
+    assert grown < 60e6, f"{grown / 1e6:.0f} MB more, of 420 MB that came meanwhile"
+    assert loader.report().held_bytes <= (5 * 2) * (4 << 20)
+    assert all(
+        torch.equal(batch["image"][0], torch.full((3, 512, 1024), 2 * n, dtype=torch.uint8))
+        for n, batch in enumerate(kept)
+    )
+
+
+def test_labels_of_small_batches_hold_no_slot() -> None:
+    """Several batches share a slot; the rows lie in it, the labels do not."""
+    batches = list(Loader(Short(400), batch_size=4, num_workers=2))
+    assert [batch["label"].tolist() for batch in batches] == [[4 * n + row for row in range(4)] for n in range(100)]
+    assert any(in_a_slot(batch["row"]) for batch in batches)
+    assert not any(in_a_slot(batch["label"]) for batch in batches)
+
+
+def in_a_slot(tensor: torch.Tensor) -> bool:
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    spans = [[int(part, 16) for part in line.split()[0].split("-")] for line in lines if "bestiary-slot" in line]
+    return any(start <= tensor.data_ptr() < stop for start, stop in spans)
+
+
+class Short(Plain):
+    """Sample i is a row of 10 kB and the label i."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"row": torch.full((10_000,), index % 251, dtype=torch.uint8), "label": index}

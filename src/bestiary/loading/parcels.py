@@ -24,6 +24,9 @@ from bestiary.loading.slots import Slots
 
 INLINE = 1 << 16  # bytes; up to here a batch rides in its message
 SMALL = 1 << 18  # bytes; up to here several batches share a message, and a slot
+PART = 4  # a tensor that is a smaller part of its batch than this may get memory of its own
+OWN = 1 << 16  # bytes; up to here it does, and up to any size where the batch lies in no slot, of which there are few
+CRUMBS = 1 << 13  # bytes; so small a batch may be kept for the sake of any part of it
 LET = 1 << 14  # bytes; tensors from here on are collated into the slot, where there is one
 DTYPES = [
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
@@ -180,7 +183,7 @@ def _pickled(fetched: Fetched, goods: _Goods) -> bytes:
 
 def unpack(parcel: Parcel, lease: Any = None) -> Fetched:
     """Return the batch of a parcel; its tensors lie in the block, or the slot's lease, which lives as long as they do."""
-    begun, shelf = time.perf_counter(), _Shelf(lease if parcel.block is None else parcel.block)
+    begun, shelf = time.perf_counter(), _Shelf(parcel, lease)
     if isinstance(parcel.frame, bytes):
         fetched: Fetched = _Unpacker(parcel.frame, shelf).load()
     else:
@@ -193,17 +196,25 @@ def unpack(parcel: Parcel, lease: Any = None) -> Fetched:
 
 
 class _Shelf:
-    """The tensors in a block, each made once."""
+    """The tensors in a block, each made once; small ones beside large ones get memory of their own.
 
-    def __init__(self, memory: Any) -> None:
-        self.memory = memory
+    A caller who keeps a batch's labels would otherwise keep its pictures too.
+    """
+
+    def __init__(self, parcel: Parcel, lease: Any) -> None:
+        self.memory = lease if parcel.block is None else parcel.block
+        part = parcel.size // PART if parcel.size > CRUMBS else 0
+        self.own = part if parcel.block is not None else min(part, OWN)
         self.known: dict[Place, Tensor] = {}
 
     def tensor(self, place: Place) -> Tensor:
         """Return the tensor at a place."""
         tensor = self.known.get(place)
         if tensor is None:
-            tensor = self.known[place] = _read(place, self.memory)
+            tensor = _read(place, self.memory)
+            if 0 < tensor.nbytes < self.own:
+                tensor = tensor.clone()
+            self.known[place] = tensor
         return tensor
 
 
