@@ -153,3 +153,18 @@ def test_batches_too_large_for_slots_come_with_one_notice(monkeypatch: pytest.Mo
     with pytest.warns(UserWarning, match=r"batches of 21 MB find no room in slots of shared memory of 3 MB") as told:
         assert [int(batch["x"].sum()) for batch in loader] == [0] * 4
     assert len(told) == 1
+
+
+def test_no_shared_memory_left_comes_with_one_notice() -> None:
+    """A limit on the size of files holds for memory shared in this way, too."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.warns(UserWarning, match=r"batches of 21 MB find no shared memory left.*messages") as told:
+            assert [int(batch["x"].sum()) for batch in Loader(Large(4), batch_size=1, num_workers=2)] == [0] * 4
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(told) == 1
+    assert told[0].filename == __file__

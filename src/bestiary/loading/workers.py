@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from bestiary.loading.deaths import DeathWatch, advice, end_workers, ending, stand_in
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
-from bestiary.loading.parcels import SMALL, Parcel, unpack
+from bestiary.loading.parcels import INLINE, SMALL, Parcel, unpack
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
 from bestiary.loading.slots import Board, Register, Slots
@@ -78,7 +78,7 @@ class Team:
             if isinstance(parcel, Fetched):
                 fetched, small = parcel, False
             else:
-                self._check_size(parcel.size)
+                self._check_room(parcel, slot)
                 fetched, small = unpack(parcel, lease), parcel.size <= SMALL
             self.riders = RIDERS if small and fetched.seconds < RIDER_S else 1
             if not parcels:
@@ -97,11 +97,20 @@ class Team:
         self.slots.take_back(slot)
         return None
 
-    def _check_size(self, size: int) -> None:
-        if self.slots is not None and size > self.slots.limit and not self.told:
-            self.told = True
-            text = f"batches of {size / 1e6:.0f} MB find no room in slots of shared memory of {self.slots.limit / 1e6:.0f} MB"
-            warnings.warn(f"bestiary: {text}; they travel in messages, which is slower", stacklevel=7)
+    def _check_room(self, parcel: Parcel, slot: int | None) -> None:
+        """Say so once where a batch that was meant for a slot came in the message."""
+        if self.slots is None or slot is None or parcel.block is None or parcel.size <= INLINE or self.told:
+            return
+        self.told = True
+        size, most = parcel.size / 1e6, self.slots.limit
+        why = (
+            f"find no room in slots of shared memory of {most / 1e6:.0f} MB"
+            if parcel.size > most
+            else "find no shared memory left"
+        )
+        warnings.warn(
+            f"bestiary: batches of {size:.0f} MB {why}; they travel in messages, which is slower", stacklevel=6
+        )
 
 
 class Crew:
