@@ -155,7 +155,7 @@ def test_the_default_dtype_goes_along(method: str) -> None:
 
 def test_none_in_a_whole_batch_is_a_bad_sample() -> None:
     loader = Loader(ManyWithNone(6), batch_size=2, on_error="skip")
-    with pytest.warns(UserWarning, match="1 bad samples"):
+    with pytest.warns(UserWarning, match="1 bad sample was"):
         assert flat(loader) == [0, 1, 2, 4, 5]
     assert [error.cause for error in loader.errors] == ["OSError: gone"]
 

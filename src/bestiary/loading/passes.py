@@ -138,7 +138,7 @@ class Pass:
         bad = sum(error.epoch == self.epoch for error in loader.errors)
         if bad > loader._limit(sum(map(len, loader.plan.batches(self.epoch))) / self.world_size):
             raise SampleError(
-                f"{bad} bad samples in epoch {self.epoch}, more than max_errors={loader.max_errors} allows; the last: {last}",
+                f"{bad} bad {'sample' if bad == 1 else 'samples'} in epoch {self.epoch}, more than max_errors={loader.max_errors} allows; the last: {last}",
                 **last.as_dict(),
             )
 
@@ -155,7 +155,7 @@ class Pass:
             )
             done = "skipped" if loader.on_error == "skip" else "replaced"
             loader._tell(
-                f"{len(found)} bad samples were {done} in epoch {self.epoch}: {names}; loader.errors lists them with their causes"
+                f"{len(found)} bad {'sample was' if len(found) == 1 else 'samples were'} {done} in epoch {self.epoch}: {names}; loader.errors lists them with their causes"
             )
 
     def _pins(self) -> bool:

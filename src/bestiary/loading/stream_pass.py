@@ -126,7 +126,8 @@ class StreamPass(Pass):
         bad = sum(error.epoch == self.epoch for error in loader.errors)
         known = self.steps[self.rank] * loader.plan.grouping.batch_size if self.steps else 0
         if bad > loader._limit(known or max(FEWEST, self.watch.samples + bad)):
-            text = f"{bad} bad samples in epoch {self.epoch}, more than max_errors={loader.max_errors} allows; the last: {last}"
+            count = f"{bad} bad {'sample' if bad == 1 else 'samples'}"
+            text = f"{count} in epoch {self.epoch}, more than max_errors={loader.max_errors} allows; the last: {last}"
             raise SampleError(text, **last.as_dict())
 
     def _in_turn(self) -> Generator[Made, None, None]:

@@ -52,7 +52,7 @@ class LoaderReport:
     @property
     def line(self) -> str:
         """The figures in a line: how fast it goes, how much of the time was spent waiting, and for what most of all."""
-        bad = f", {self.errors} bad samples" if self.errors else ""
+        bad = f", {self.errors} bad {'sample' if self.errors == 1 else 'samples'}" if self.errors else ""
         most = max(self.stages, key=self.stages.__getitem__, default="")
         return (
             f"epoch {self.epoch}: {self.batches} batches, {self.samples} samples in {self.total_s:.1f} s "
