@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -9,8 +10,14 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import get_worker_info
+
+from bestiary.loading import CollateError, Loader, WorkerDied
+from loader_datasets import Plain
 
 SUPPORT = str(Path(__file__).parent.parent / "support")
 PROGRAM = """
@@ -149,3 +156,53 @@ def test_a_worker_killed_with_the_lock_of_all_ends_the_pass(tmp_path: Path, pers
     script.write_text(textwrap.dedent(LOCKED.format(support=SUPPORT, last=60, persistent=persistent)))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split() == ["told", "True"], done.stderr
+
+
+class Mixed(Plain):
+    """Sample 21 ends its worker; batches hold what goes torch's way."""
+
+    def __getitem__(self, index: int) -> int:
+        if index == 21 and get_worker_info() is not None:
+            os._exit(1)
+        return index
+
+
+def sparse_and_dense(samples: list[int]) -> dict[str, torch.Tensor]:
+    return {"sparse": torch.eye(3).to_sparse(), "dense": torch.tensor(samples)}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("transport", ["slots", "torch"])
+def test_a_death_is_told_as_one_whatever_is_under_way(transport: Any) -> None:
+    """Tensors that travel torch's way are fetched from the worker later, when it may be dead."""
+    for _ in range(4):
+        with pytest.raises(WorkerDied):
+            list(Loader(Mixed(40), batch_size=2, num_workers=2, collate=sparse_and_dense, transport=transport))
+
+
+def test_a_worker_killed_between_passes_is_replaced() -> None:
+    loader = Loader(Plain(16), batch_size=2, num_workers=2, persistent_workers=True)
+    before = [batch["index"].tolist() for batch in loader]
+    victim = multiprocessing.active_children()[0]
+    os.kill(victim.pid or 0, signal.SIGKILL)
+    victim.join(20)
+    time.sleep(0.2)  # the caller's own step goes on
+    with pytest.warns(UserWarning, match=r"worker \d .*killed by SIGKILL.* ended between two passes"):
+        assert [batch["index"].tolist() for batch in loader] == before
+    assert [batch["index"].tolist() for batch in loader] == before
+
+
+def unsendable(samples: list[Any]) -> dict[str, Any]:
+    return {"call": lambda: samples}
+
+
+def computed(samples: list[Any]) -> dict[str, Any]:
+    return {"x": torch.ones(3, requires_grad=True) * 2}
+
+
+@pytest.mark.parametrize("collate", [unsendable, computed])
+@pytest.mark.parametrize("transport", ["slots", "torch"])
+def test_a_batch_that_cannot_be_sent_is_told(collate: Any, transport: Any) -> None:
+    loader = Loader(Plain(8), batch_size=2, num_workers=1, collate=collate, transport=transport, timeout=30)
+    with pytest.raises(CollateError, match="batch 0 of epoch 0 could not be sent to the main process"):
+        list(loader)

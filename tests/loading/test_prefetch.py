@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -164,3 +165,59 @@ def test_case_f16_pinning_keeps_the_structure(monkeypatch: pytest.MonkeyPatch) -
     assert (type(made["pair"]), type(made["frozen"]), made["names"]) == (Pair, Frozen, ["x"])
     assert pinned.count(id(shared)) == 1
     assert id(batch["meta"]) not in pinned
+
+
+class Inner(MutableMapping[str, Any]):
+    """A mapping that keeps its values in a dict, which a shallow copy shares."""
+
+    def __init__(self, values: Any = ()) -> None:
+        self.inner = dict(values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.inner[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.inner[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.inner[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.inner)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
+def test_the_batch_given_is_left_as_it_was() -> None:
+    batch = Inner({"x": torch.zeros(2), "name": "a"})
+    moved = to_device(batch, "meta")
+    assert type(moved) is Inner and moved["x"].device.type == "meta" and moved["name"] == "a"
+    assert batch["x"].device.type == "cpu"
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+@pytest.mark.parametrize(
+    "batch", [deque([{"x": torch.zeros(1)}]), Slotted(torch.zeros(1)), SimpleNamespace(xs=[torch.zeros(1)])]
+)
+def test_hidden_tensors_are_not_left_behind_in_silence(batch: Any) -> None:
+    with pytest.raises(TypeError, match="holds tensors but has no method 'to'"):
+        to_device({"batch": batch}, "meta")
+
+
+@dataclass
+class Unset:
+    x: Tensor
+    y: Tensor = field(init=False)
+
+
+def test_classes_and_unset_fields_stay() -> None:
+    moved = to_device({"kind": Tensor, "part": Unset(torch.zeros(1))}, "meta")
+    assert moved["kind"] is Tensor
+    assert moved["part"].x.device.type == "meta" and not hasattr(moved["part"], "y")

@@ -168,3 +168,25 @@ def test_no_shared_memory_left_comes_with_one_notice() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(told) == 1
     assert told[0].filename == __file__
+
+
+def sparse(samples: list[Any]) -> dict[str, torch.Tensor]:
+    return {"x": torch.eye(3).to_sparse()}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_sparse_tensors_tell_no_size_beforehand() -> None:
+    loader = Loader(Large(2), batch_size=1, num_workers=1, collate=sparse, transport="torch")
+    assert [batch["x"].to_dense().sum().item() for batch in loader] == [3.0, 3.0]
+
+
+class OfAFolder(Loader):
+    """A loader with a signature of its own."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(Large(count), batch_size=1, num_workers="auto")
+
+
+def test_auto_in_a_subclass_with_a_signature_of_its_own() -> None:
+    with pytest.warns(UserWarning, match="num_workers='auto' took"):
+        assert len(list(OfAFolder(2))) == 2

@@ -251,3 +251,66 @@ class Short(Plain):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"row": torch.full((10_000,), index % 251, dtype=torch.uint8), "label": index}
+
+
+def test_batches_of_this_process_use_two_blocks_again_and_again() -> None:
+    loader = Loader(Pictures(160), batch_size=4)
+    for _ in loader:
+        pass
+    assert loader.report().held_bytes == 2 * 4 * 3 * 256 * 256
+
+
+class Refilled:
+    """A collator that returns the same list each time."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, samples: list[int]) -> dict[str, Any]:
+        self.names[:] = [f"{sample}" for sample in samples]
+        return {"name": self.names, "x": torch.tensor(samples)}
+
+
+def test_a_list_that_the_collator_refills_is_taken_as_it_was() -> None:
+    """Of batches that ride together each one is made before any is sent."""
+    for batch in Loader(Structures(400), batch_size=2, collate=Refilled(), num_workers=2):
+        assert batch["name"] == [str(value) for value in batch["x"].tolist()]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_many_batches_ahead_need_no_more_descriptors_than_there_are(method: str) -> None:
+    loader = Loader(Structures(8), batch_size=2, num_workers=2, prefetch_factor=128, multiprocessing_context=method)
+    assert [int(value) for batch in loader for value in batch] == list(range(8))
+
+
+def eye(index: int) -> torch.Tensor:
+    return torch.eye(700).to_sparse()
+
+
+def quantized(index: int) -> torch.Tensor:
+    return torch.quantize_per_tensor(torch.full((700, 700), float(index)), 1.0, 0, torch.quint8)
+
+
+class Odd(Plain):
+    """Large samples of kinds that cannot be stacked into memory made for them."""
+
+    def __init__(self, size: int, make: Any) -> None:
+        super().__init__(size)
+        self.make = make
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": self.make(index)}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_large_sparse_samples_are_stacked(workers: int) -> None:
+    for batch in Loader(Odd(4, eye), batch_size=2, num_workers=workers):
+        assert torch.equal(batch["x"].to_dense(), torch.stack([torch.eye(700)] * 2))
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions")
+def test_large_quantized_samples_are_stacked_as_small_ones() -> None:
+    expected = torch.stack([quantized(0), quantized(1)])
+    (batch,) = Loader(Odd(2, quantized), batch_size=2)
+    assert torch.equal(batch["x"].int_repr(), expected.int_repr())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import signal
 import threading
@@ -10,6 +11,8 @@ from types import FrameType
 from typing import Any, ClassVar
 
 LOOK_EVERY_S = 0.01
+MOMENT_S = 0.5
+LOSSES = (RuntimeError, OSError, EOFError, pickle.UnpicklingError)  # what a worker's death may look like from here
 LOCK_S = 1.0  # seconds; held longer, its holder is dead
 
 
@@ -27,6 +30,9 @@ class DeathWatch:
     def __init__(self, pids: list[int]) -> None:
         self.mine, self._seen, self._looked = set(pids), -1, 0.0
         DeathWatch.pids |= self.mine
+
+    def install(self) -> None:
+        """Put the handler that holds back before the one that is there, where this may be done: in the main thread."""
         handler = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
         if (
             callable(handler)
@@ -111,6 +117,16 @@ def end_workers(source: Any, workers: list[Any], *, at_once: bool = False) -> No
     for worker in workers if at_once else ():
         worker.terminate()
     source._shutdown_workers()
+
+
+def any_ended(workers: list[Any]) -> bool:
+    """Tell whether one of the workers has ended, or does within a moment: a broken connection is seen before that."""
+    deadline = time.monotonic() + MOMENT_S
+    while time.monotonic() < deadline:
+        if any(worker.exitcode is not None for worker in workers):
+            return True
+        time.sleep(MOMENT_S / 50)
+    return False
 
 
 def ending(worker: Any) -> str:

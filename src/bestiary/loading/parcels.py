@@ -171,7 +171,7 @@ def _flat(fetched: Fetched, goods: _Goods) -> Flat | None:
         )
         if type(key) is not str or not known:
             return None
-        fields[key] = value if place is None else place
+        fields[key] = place or (list(value) if type(value) is list else value)  # it is pickled later than here
     return Flat(fields, fetched.samples, fetched.seconds, fetched.stages)
 
 
@@ -179,6 +179,23 @@ def _pickled(fetched: Fetched, goods: _Goods) -> bytes:
     file = io.BytesIO()
     _Packer(file, goods).dump(fetched)
     return file.getvalue()
+
+
+class _Rehearsal(ForkingPickler):
+    """Pickles all but tensors, and looks whether these could be sent."""
+
+    def persistent_id(self, value: Any) -> int | None:
+        """Stand in for a tensor."""
+        if not isinstance(value, Tensor):
+            return None
+        if value.requires_grad and not value.is_leaf:
+            raise RuntimeError("a tensor that was computed from others and requires grad cannot be sent; detach() it")
+        return 0
+
+
+def rehearse(fetched: Fetched) -> None:
+    """Raise what pickling a batch would raise."""
+    _Rehearsal(io.BytesIO(), pickle.HIGHEST_PROTOCOL).dump(fetched)
 
 
 def unpack(parcel: Parcel, lease: Any = None) -> Fetched:

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from bestiary.loading.streams import StreamPlan
 from bestiary.loading.structure import tensors_in
 
@@ -45,7 +47,9 @@ def workers_for(loader: Loader, threads: int | None, transport: Transport, prefe
         raise ValueError(told)  # noqa: TRY004 - of the argument's value
     options: dict[str, Any] = {"on_error": loader.on_error, "threads": threads, "transport": transport}
     options |= {"multiprocessing_context": loader.multiprocessing_context, "pin_memory": False}
-    make = partial(type(loader), loader.dataset, plan=loader.plan, collate=loader.collate, **options)
+    from bestiary.loading.loader import Loader  # a subclass may be made in another way
+
+    make = partial(Loader, loader.dataset, plan=loader.plan, collate=loader.collate, **options)
     count, reason = choose_workers(
         lambda count: make(num_workers=count, prefetch_factor=prefetch_factor if count else None), prefetch_factor
     )
@@ -115,7 +119,8 @@ def shared_memory_notice(batch: Any, times: int, workers: int, prefetch_factor: 
     except (OSError, AttributeError):  # no such folder here
         return None
     have = found.f_bavail * found.f_frsize
-    need = sum(tensor.nbytes for tensor in tensors_in(batch)) * times * workers * (prefetch_factor or 2)
+    dense = [tensor for tensor in tensors_in(batch) if tensor.layout == torch.strided]  # sparse ones tell no size
+    need = sum(tensor.nbytes for tensor in dense) * times * workers * (prefetch_factor or 2)
     if need <= have:
         return None
     return (

@@ -69,6 +69,8 @@ def room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
 class Pool:
     """Memory of this process that is let again as soon as the last tensor in it is gone.
 
+    The memory is private: a forked process that still holds a batch sees it unchanged, whatever comes into it here.
+
     Args:
         most: bytes that it keeps; what does not fit is not its matter.
     """
@@ -77,28 +79,33 @@ class Pool:
 
     def __init__(self, most: int) -> None:
         self.most, self.size = most, 0
-        self._free: list[np.ndarray[Any, Any]] = []
+        self._free: dict[int, np.ndarray[Any, Any]] = {}  # by id: taking one out is a single step, for threads
 
     def let(self, size: int) -> np.ndarray[Any, Any] | None:
         """Return ``size`` bytes, the smallest free block that is not more than twice as large."""
-        fits = [block for block in self._free if size <= block.size <= 2 * size]
-        if fits:
-            block = min(fits, key=lambda fit: fit.size)
-            self._free = [free for free in self._free if free is not block]
-        else:
-            self._shrink(size)
-            if self.size + size > self.most:
-                return None
-            block = np.frombuffer(mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE), dtype=np.uint8)
-            self.size += block.size
+        block = None
+        while block is None:
+            fits = [free for free in list(self._free.values()) if size <= free.size <= 2 * size]
+            if not fits:
+                block = self._fresh(size)
+                break
+            block = self._free.pop(id(min(fits, key=lambda fit: fit.size)), None)  # None: another thread was quicker
+        if block is None:
+            return None
         lease = block[:size]
-        weakref.finalize(lease, self._free.append, block)
+        weakref.finalize(lease, self._free.__setitem__, id(block), block)
         return lease
 
-    def _shrink(self, size: int) -> None:
-        """Give up free blocks until another of this size fits."""
+    def _fresh(self, size: int) -> np.ndarray[Any, Any] | None:
+        """Return another block, None where it would be too much; free ones are given up for it."""
         while self._free and self.size + size > self.most:
-            self.size -= self._free.pop(0).size
+            self.size -= self._free.popitem()[1].size
+        if self.size + size > self.most:
+            return None
+        room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        block = np.frombuffer(mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
+        self.size += block.size
+        return block
 
 
 def memory_share() -> int:

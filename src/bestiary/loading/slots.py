@@ -14,13 +14,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import reduction
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+MOST_SLOTS = 200  # of a crew: each is a descriptor, of which a process may have few, and a fork server passes on 250
 GRAIN = 1 << 20  # bytes; slots grow in steps of this
 Register: TypeAlias = Callable[[int, int], "Callable[[], None] | None"]
 """Takes address and bytes of memory of this process; returns what undoes it, or None where it could not be registered."""
@@ -30,8 +34,13 @@ class Slots:
     """The slots of a crew of workers, ``each`` for every worker, of ``most`` bytes at most in all."""
 
     def __init__(self, workers: int, each: int, most: int) -> None:
-        self.limit = most // max(1, workers * each)
-        self.files = [os.memfd_create("bestiary-slot") for _ in range(workers * each)]
+        self.limit, self.pid = most // max(1, workers * each), os.getpid()
+        self.files: list[int] = []
+        try:
+            self.files += (os.memfd_create("bestiary-slot") for _ in range(workers * each))
+        except OSError:  # too many open files
+            _close(self.files)
+            raise
         self._closing = weakref.finalize(self, _close, list(self.files))
         self._maps: dict[int, mmap.mmap] = {}
         self._registered: dict[int, Any] = {}  # other maps of the same slots
@@ -39,6 +48,9 @@ class Slots:
         self._each = each
         self._free = [list(range(worker * each, (worker + 1) * each)) for worker in range(workers)]
         self._lent: set[int] = set()
+        self.leased: dict[int, set[int]] = {}  # slots with batches in use, and processes that were forked meanwhile
+        self._kept: list[tuple[int, set[int]]] = []  # slots that only such processes may still look at
+        _known.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"limit": self.limit, "files": [reduction.DupFd(file) for file in self.files]}
@@ -51,6 +63,11 @@ class Slots:
 
     def lend(self, worker: int) -> int | None:
         """Return a free slot of a worker, None where all hold batches that are still in use."""
+        if self._kept:
+            gone = [slot for slot, pids in self._kept if not any(map(_alive, pids))]
+            self._kept = [(slot, pids) for slot, pids in self._kept if slot not in gone]
+            for slot in gone:
+                self._free[slot // self._each].append(slot)
         if not self._free[worker]:
             return None
         slot = self._free[worker].pop()
@@ -75,8 +92,21 @@ class Slots:
         lease = np.frombuffer(
             memory, dtype=np.uint8, count=size
         )  # a slice would not do: what is made of it holds the whole
-        weakref.finalize(lease, self._free[slot // self._each].append, slot)
+        self.leased[slot] = set()
+        weakref.finalize(lease, self._release, slot)
         return lease
+
+    def _release(self, slot: int) -> None:
+        pids = self.leased.pop(slot, None)
+        if pids:
+            self._kept.append((slot, pids))
+        elif pids is not None:
+            self._free[slot // self._each].append(slot)
+
+    def abandon(self) -> None:
+        """In a forked process: let go of the slots, whose memory would otherwise last as long as that process."""
+        self._closing()
+        self._maps, self._registered = {}, {}
 
     def _map_registered(self, slot: int, size: int) -> Any:
         """Return a slot as registered memory, None where none is asked for or the driver has no more."""
@@ -90,7 +120,7 @@ class Slots:
             if undo is None:
                 self.register = None
                 return None
-            weakref.finalize(found, undo).atexit = False  # with the process it ends anyway
+            weakref.finalize(found, _undo, undo, self.pid).atexit = False  # with the process it ends anyway
             self._registered[slot] = found
         return found
 
@@ -147,6 +177,64 @@ class Board:
     def read(self, worker: int) -> int | None:
         """Return the index that a worker is reading."""
         return int(self.cells[worker]) - 1 if self.cells[worker] else None
+
+
+_known: weakref.WeakSet[Slots] = weakref.WeakSet()
+_forking = threading.local()
+
+
+def keep_only(own: Slots | None) -> None:
+    """In a forked worker: let go of the slots of other loaders."""
+    for slots in list(_known):
+        if slots is not own:
+            slots.abandon()
+
+
+@contextmanager
+def own_forks() -> Iterator[None]:
+    """Fork workers of ours in this block, which look at no batch that is in use here."""
+    _forking.own = True
+    try:
+        yield
+    finally:
+        _forking.own = False
+
+
+def _before_fork() -> None:
+    _forking.before = _children()
+
+
+def _after_fork() -> None:
+    """Note in the parent that a child sees the batches that are in use: their slots wait for its end, too."""
+    if not getattr(_forking, "own", False):
+        born = _children() - _forking.before
+        for slots in list(_known):
+            for pids in list(slots.leased.values()):
+                pids |= born
+
+
+def _children() -> set[int]:
+    """Return the processes that this thread has started."""
+    try:
+        return set(map(int, Path("/proc/thread-self/children").read_text().split()))
+    except OSError:  # a kernel without this file
+        return set()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+if hasattr(os, "memfd_create"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
+
+
+def _undo(undo: Callable[[], None], pid: int) -> None:
+    if os.getpid() == pid:  # not in a forked process, which has no say with the driver
+        undo()
 
 
 def _close(files: list[int]) -> None:

@@ -87,11 +87,15 @@ def _tensors(values: Sequence[Tensor], name: str, _: Special) -> Tensor:
 
 def _room(values: Sequence[Tensor]) -> Tensor | None:
     """Return used memory for a large batch, which costs less to fill than fresh memory; None: let torch take it."""
-    memory = room((len(values), *values[0].shape), values[0].dtype)
-    fits = memory is not None and all(
-        value.shape == values[0].shape and value.device.type == "cpu" and not value.requires_grad for value in values
+    first = values[0]
+    fits = not first.is_quantized and all(
+        value.shape == first.shape
+        and value.device.type == "cpu"
+        and value.layout == torch.strided
+        and not value.requires_grad
+        for value in values
     )
-    return memory if fits else None
+    return room((len(values), *first.shape), first.dtype) if fits else None
 
 
 def _arrays(values: Sequence[Any], name: str, _: Special) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -19,7 +19,7 @@ def map_tensors(batch: Any, change: Callable[[Tensor], Tensor], *, method: str, 
 
     Objects that are no container and have a method of this name are asked by ``method(*arguments)``.
     """
-    done: dict[int, Tensor] = {}  # by id: the batch keeps its tensors alive meanwhile
+    done: dict[int, tuple[Tensor, Tensor]] = {}  # by id, with the tensor itself: its id has to stay its own
 
     def walk(value: Any) -> Any:
         """Change what is in ``value``."""
@@ -28,8 +28,8 @@ def map_tensors(batch: Any, change: Callable[[Tensor], Tensor], *, method: str, 
             return value
         if isinstance(value, Tensor):
             if id(value) not in done:
-                done[id(value)] = change(value)
-            return done[id(value)]
+                done[id(value)] = value, change(value)
+            return done[id(value)][1]
         if kind is dict:
             return {key: walk(part) for key, part in value.items()}
         if kind is list:
@@ -43,6 +43,8 @@ def map_tensors(batch: Any, change: Callable[[Tensor], Tensor], *, method: str, 
 
 def _rebuild(value: Any, walk: Callable[[Any], Any], method: str, arguments: tuple[Any, ...]) -> Any:
     """Rebuild what is not one of Python's plain containers."""
+    if isinstance(value, type):
+        return value
     own = getattr(value, method, None)
     if callable(own):  # of a copy: transformers' batches change themselves
         return getattr(copy.copy(value), method)(*arguments)
@@ -55,12 +57,10 @@ def _rebuild(value: Any, walk: Callable[[Any], Any], method: str, arguments: tup
         fresh = copy.copy(value)
         fresh[:] = [walk(part) for part in value]
         return fresh
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _with_attributes(
-            value, {part.name: walk(getattr(value, part.name)) for part in dataclasses.fields(value)}
-        )
-    held = [name for name, part in getattr(value, "__dict__", {}).items() if isinstance(part, Tensor)]
-    if held or (isinstance(value, (AbstractSet, deque)) and any(isinstance(part, Tensor) for part in value)):
+    if dataclasses.is_dataclass(value):
+        names = [part.name for part in dataclasses.fields(value) if hasattr(value, part.name)]
+        return _with_attributes(value, {name: walk(getattr(value, name)) for name in names})
+    if any(True for _ in tensors_in(value)):
         raise TypeError(
             f"a {type(value).__name__} holds tensors but has no method '{method}'; "
             "make it a list, a dict, a named tuple or a dataclass, or give it the method"
@@ -70,12 +70,20 @@ def _rebuild(value: Any, walk: Callable[[Any], Any], method: str, arguments: tup
 
 def _refilled(mapping: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
     """Return a mapping of the same type with other values (a plain dict where the type cannot be written to)."""
+    before = {key: mapping[key] for key in parts}
     try:
         fresh: Any = copy.copy(mapping)
         for key, part in parts.items():
             fresh[key] = part
     except TypeError:
         return parts
+    if any(mapping[key] is not before[key] for key in parts):  # the copy shares what is inside
+        for key, part in before.items():
+            mapping[key] = part  # type: ignore[index]
+        try:
+            return type(mapping)(parts)  # type: ignore[call-arg]
+        except TypeError:
+            return parts
     return fresh
 
 
@@ -89,17 +97,24 @@ def _with_attributes(value: Any, parts: dict[str, Any]) -> Any:
 
 def tensors_in(batch: Any) -> Iterator[Tensor]:
     """Yield every tensor that a batch holds, each once: in containers, dataclasses and attributes of objects."""
-    todo, seen = [batch], set[int]()
+    todo, seen = [batch], dict[int, Any]()
     while todo:
         value = todo.pop()
-        if type(value) in _LEAVES or id(value) in seen:
+        if type(value) in _LEAVES or id(value) in seen or isinstance(value, type):
             continue
-        seen.add(id(value))
+        seen[id(value)] = value  # which keeps its id its own
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, Mapping):
             todo.extend(value.values())
-        elif isinstance(value, (list, tuple, set, frozenset)):
+        elif isinstance(value, (list, tuple, AbstractSet, deque, ValuesView)):
             todo.extend(value)
         else:
             todo.extend(getattr(value, "__dict__", {}).values())
+            names = [name for kind in type(value).__mro__ for name in _slots(kind)]
+            todo.extend(getattr(value, name) for name in names if hasattr(value, name))
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    named = kind.__dict__.get("__slots__", ())
+    return (named,) if isinstance(named, str) else tuple(named)

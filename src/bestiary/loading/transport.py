@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from bestiary.loading.collate import CollateError
 from bestiary.loading.fetch import Fetch, Fetched, Task
-from bestiary.loading.parcels import Desk, Parcel, pack
+from bestiary.loading.parcels import Desk, Parcel, pack, rehearse
 from bestiary.loading.slots import Board, Slots
 
 
@@ -52,6 +52,7 @@ class WorkerFetch:
         begun = time.perf_counter()
         try:
             if not self.packed:
+                rehearse(fetched)  # in torch's queue an error would be printed, and the batch never come
                 return fetched
             parcel = pack(fetched, desk)
             return parcel._replace(seconds=time.perf_counter() - begun)

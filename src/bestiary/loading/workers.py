@@ -15,15 +15,15 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
-from bestiary.loading.deaths import DeathWatch, advice, end_workers, ending, stand_in
+from bestiary.loading.deaths import LOSSES, DeathWatch, advice, any_ended, end_workers, ending, stand_in
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.parcels import INLINE, SMALL, Parcel, unpack
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
-from bestiary.loading.slots import Board, Register, Slots
+from bestiary.loading.slots import MOST_SLOTS, Board, Register, Slots, keep_only, own_forks
 from bestiary.loading.surroundings import on_cpu
 from bestiary.loading.transport import Bundle, WorkerFetch
 from bestiary.loading.widening import widen
@@ -41,13 +41,14 @@ class Team:
     """
 
     def __init__(self, workers: int, each: int, packed: bool) -> None:
-        self.workers, self.packed = workers, packed
-        self.slots = Slots(workers, each, memory_share()) if packed and hasattr(os, "memfd_create") else None
+        self.workers, self.packed, self.pid = workers, packed, os.getpid()
+        self.slots = _slots(workers, each) if packed and hasattr(os, "memfd_create") else None
         self.board = Board(workers) if hasattr(os, "memfd_create") else None
         self.chance = torch.Generator(device="cpu")  # without one torch would draw from the caller's
         self.coming: Iterable[Task] = ()
         self.riders = 1  # tasks in a bundle
         self.told = False  # that batches are too large for slots
+        self.watch: DeathWatch | None = None  # over workers that are kept
         self.under_way: deque[Bundle] = deque()
 
     def __iter__(self) -> Iterator[Bundle]:
@@ -109,7 +110,7 @@ class Team:
             else "find no shared memory left"
         )
         warnings.warn(
-            f"bestiary: batches of {size:.0f} MB {why}; they travel in messages, which is slower", stacklevel=6
+            f"bestiary: batches of {size:.0f} MB {why}; they travel in messages, which is slower", stacklevel=7
         )
 
 
@@ -129,9 +130,8 @@ class Crew:
         self.fetch, self.num_workers, self.persistent, self.timeout = fetch, num_workers, persistent, timeout
         self.packed = transport != "torch"
         self.prefetch_factor = prefetch_factor
-        self.each = 3 + (
-            prefetch_factor or 2
-        )  # slots: besides batches made ahead, the one in use and two that are copied
+        wanted = 3 + (prefetch_factor or 2)  # slots: besides batches made ahead, the one in use and two that are copied
+        self.each = max(1, min(wanted, MOST_SLOTS // num_workers))
         self._settings = {"multiprocessing_context": context, "prefetch_factor": prefetch_factor}
         self._idle: tuple[Team, DataLoader[Any] | None] | None = None  # of the pass before
         self._slots: weakref.ref[Slots] | None = None  # of the pass that began last
@@ -151,16 +151,22 @@ class Crew:
 
     def run(self, tasks: Iterable[Task], seed: int, register: Register | None) -> Generator[Fetched, None, None]:
         """Yield a result for each task, in registered slots if asked. A worker's death or a time-out is an error that names the samples in hand."""
-        team, loader = self._idle or (Team(self.num_workers, self.each, self.packed), None)
-        self._idle, self._slots = None, None if team.slots is None else weakref.ref(team.slots)
+        team, loader = self._claim()
+        self._slots = None if team.slots is None else weakref.ref(team.slots)
         team.begin(tasks, seed, register)
-        with on_cpu():
+        with on_cpu(), own_forks():
             loader = self._open(team) if loader is None else loader
-            source = iter(loader)
+            try:
+                source = iter(loader)
+            except RuntimeError as error:
+                if str(error).startswith("DataLoader worker"):
+                    raise WorkerDied(f"{error}; it died before its first batch") from error
+                raise
         widen(source)
         stand_in(source)
         workers = list(getattr(source, "_workers", []))
-        watch = DeathWatch([worker.pid for worker in workers])
+        watch = team.watch or DeathWatch([worker.pid for worker in workers])
+        watch.install()
         keep = self.persistent
         try:
             yield from self._results(team, source, workers, watch)
@@ -170,9 +176,12 @@ class Crew:
                 end_workers(source, workers, at_once=True)  # do not wait for a slow sample
             raise
         finally:
-            watch.close()
+            if keep and team.watch is None:
+                team.watch = watch  # they may die between passes
+                weakref.finalize(loader, watch.close)
             if not keep:
-                loader = None
+                watch.close()
+                loader = team.watch = None
                 end_workers(source, workers)  # an error's frames would keep it alive
             if self._idle is None:
                 self._idle = team, loader
@@ -187,11 +196,43 @@ class Crew:
                     parcels: list[Parcel | Fetched] = _next(source)
             except StopIteration:
                 return
-            except RuntimeError as error:
+            except LOSSES as error:
                 raise self._explained(team, error, workers, received) from error
-            bundle = team.under_way.popleft()
+            for fetched in self._unpacked(team, parcels, workers, received):
+                yield fetched
+                del fetched
+            team.under_way.popleft()
             received += 1
-            yield from team.unpacked(parcels, bundle.slot)
+
+    def _unpacked(self, team: Team, parcels: list[Any], workers: list[Any], received: int) -> Iterator[Fetched]:
+        """Unpack a bundle; what travels torch's way is fetched from the worker only now, if that still lives."""
+        arrived = team.unpacked(parcels, team.under_way[0].slot)
+        while True:
+            try:
+                fetched = next(arrived)
+            except StopIteration:
+                return
+            except LOSSES as error:
+                raise self._explained(team, error, workers, received) from error
+            yield fetched
+            del fetched
+
+    def _claim(self) -> tuple[Team, DataLoader[Any] | None]:
+        """Take over what the pass before has left; new workers where one has died since, all anew in a forked process."""
+        team, loader = self._idle or (Team(self.num_workers, self.each, self.packed), None)
+        self._idle = None
+        if team.pid != os.getpid():
+            _not_ours.append((team, loader))
+            return Team(self.num_workers, self.each, self.packed), None
+        source = getattr(loader, "_iterator", None)
+        workers = list(getattr(source, "_workers", []))
+        dead = [worker for worker in workers if worker.exitcode is not None]
+        if dead:
+            told = ", ".join(f"worker {workers.index(worker)} (pid {worker.pid}, {ending(worker)})" for worker in dead)
+            warnings.warn(f"bestiary: {told} ended between two passes; all are started anew", stacklevel=4)
+            end_workers(source, workers, at_once=True)
+            loader = team.watch = None
+        return team, loader
 
     def _open(self, team: Team) -> DataLoader[Any]:
         return DataLoader(
@@ -207,10 +248,10 @@ class Crew:
             **self._settings,
         )
 
-    def _explained(self, team: Team, error: RuntimeError, workers: list[Any], received: int) -> Exception:
-        """Turn torch's words about a worker into ours, which name the samples; leave any other error alone."""
+    def _explained(self, team: Team, error: Exception, workers: list[Any], received: int) -> Exception:
+        """Turn torch's words about a worker, or a broken connection to it, into ours; leave any other error alone."""
         text = str(error)
-        if not text.startswith(("DataLoader worker", "DataLoader timed out")):
+        if not text.startswith(("DataLoader worker", "DataLoader timed out")) and not any_ended(workers):
             return error
         if "timed out" in text:
             late = received % self.num_workers
@@ -246,6 +287,17 @@ class Crew:
         return told or "not known before they are read"  # of a stream
 
 
+def _slots(workers: int, each: int) -> Slots | None:
+    try:
+        return Slots(workers, each, memory_share())
+    except OSError as error:
+        warnings.warn(f"bestiary: no slots of shared memory ({error}); large batches travel in messages", stacklevel=6)
+        return None
+
+
+_not_ours: list[object] = []  # crews of the parent of this forked process: their end here would end them there
+
+
 def _next(source: Iterator[Any]) -> Any:
     """Take the next message; without the range that torch enters for a profiler while none runs, which takes 40 us."""
     take = getattr(source, "_next_data", None)
@@ -260,6 +312,8 @@ def _same(batch: Any) -> Any:
 def _start(number: int) -> None:
     """Prepare a worker: it ends with its parent, and its generators can be seeded."""
     in_worker()
+    info = get_worker_info()
+    keep_only(getattr(None if info is None else info.dataset, "slots", None))
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True, name="bestiary-parent-watch").start()
 
 
