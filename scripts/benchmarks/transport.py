@@ -80,14 +80,13 @@ def batches(name: str, load: str) -> Iterable[Any]:
     """Return the loader that is measured."""
     from torch.utils.data import DataLoader
 
-    from bestiary.loading import Loader
-    from bestiary.loading import workers as crew
+    from bestiary.loading import Loader, teams
 
     data, size, collate = source(load)
     if name == "torch":
         return DataLoader(data, batch_size=size, collate_fn=collate, num_workers=2)
     if name == "alone":
-        crew.RIDERS = 1
+        teams.RIDERS = 1
     return Loader(data, batch_size=size, collate=collate, num_workers=2)
 
 

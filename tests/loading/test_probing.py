@@ -148,7 +148,7 @@ def test_case_f24_no_false_alarm(small: None, options: dict[str, Any]) -> None:
 
 
 def test_batches_too_large_for_slots_come_with_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bestiary.loading.workers.memory_share", lambda: 32 << 20)
+    monkeypatch.setattr("bestiary.loading.teams.memory_share", lambda: 32 << 20)
     loader = Loader(Large(4), batch_size=1, num_workers=2)
     with pytest.warns(UserWarning, match=r"batches of 21 MB find no room in slots of shared memory of 3 MB") as told:
         assert [int(batch["x"].sum()) for batch in loader] == [0] * 4
