@@ -7,6 +7,8 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -25,6 +27,7 @@ class DeathWatch:
 
     pids: ClassVar[set[int]] = set()
     depth: ClassVar[int] = 0
+    starting: ClassVar[int] = 0  # crews, whose processes are not known yet
     held_back: ClassVar[int] = 0  # errors so far
 
     def __init__(self, pids: list[int]) -> None:
@@ -60,6 +63,16 @@ class DeathWatch:
         DeathWatch.depth -= 1
 
 
+@contextmanager
+def starting() -> Iterator[None]:
+    """Hold back errors while a crew starts: raised in the midst of that, they would leave it half made."""
+    DeathWatch.starting += 1
+    try:
+        yield
+    finally:
+        DeathWatch.starting -= 1
+
+
 class _Handler:
     """A SIGCHLD handler that calls the one before it and holds back what concerns our workers."""
 
@@ -71,7 +84,7 @@ class _Handler:
             self.before(number, frame)
         except RuntimeError as error:
             ours = DeathWatch.pids & {int(pid) for pid in re.findall(r"\d+", str(error))}
-            if DeathWatch.depth or not ours:
+            if not DeathWatch.starting and (DeathWatch.depth or not ours):
                 raise
             DeathWatch.held_back += 1
 

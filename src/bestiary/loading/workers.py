@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from bestiary.loading.deaths import LOSSES, DeathWatch, advice, any_ended, end_workers, ending, stand_in
+from bestiary.loading.deaths import LOSSES, DeathWatch, advice, any_ended, end_workers, ending, stand_in, starting
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.parcels import Parcel
@@ -71,7 +71,7 @@ class Crew:
         team, loader = self._claim()
         self._slots = None if team.slots is None else weakref.ref(team.slots)
         team.begin(tasks, seed, register)
-        with on_cpu(), own_forks():
+        with on_cpu(), own_forks(), starting():
             loader = self._open(team) if loader is None else loader
             try:
                 source = iter(loader)
