@@ -94,8 +94,8 @@ class Crew:
             raise
         finally:
             if keep and team.watch is None:
-                team.watch = watch  # they may die between passes
-                weakref.finalize(loader, watch.close)
+                team.watch = watch  # over workers that may die between passes
+                weakref.finalize(source, watch.close)  # behind its own end
             if not keep:
                 watch.close()
                 loader = team.watch = None
