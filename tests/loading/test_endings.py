@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import get_worker_info
 
-from bestiary.loading import CollateError, Loader, WorkerDied
+from bestiary.loading import CollateError, Loader
 from loader_datasets import Plain
 
 SUPPORT = str(Path(__file__).parent.parent / "support")
@@ -158,26 +157,40 @@ def test_a_worker_killed_with_the_lock_of_all_ends_the_pass(tmp_path: Path, pers
     assert done.stdout.split() == ["told", "True"], done.stderr
 
 
-class Mixed(Plain):
-    """Sample 21 ends its worker; batches hold what goes torch's way."""
+MIXED = """
+    import os, sys, warnings
+    sys.path.insert(0, {support!r})
+    import torch
+    from torch.utils.data import get_worker_info
+    from loader_datasets import Plain
+    from bestiary.loading import Loader, WorkerDied
 
-    def __getitem__(self, index: int) -> int:
-        if index == 21 and get_worker_info() is not None:
-            os._exit(1)
-        return index
+    class Dies(Plain):
+        def __getitem__(self, index):
+            if index == 21 and get_worker_info() is not None:
+                os._exit(1)
+            return index
+
+    def sparse_and_dense(samples):
+        return {{"sparse": torch.eye(3).to_sparse(), "dense": torch.tensor(samples)}}
+
+    if __name__ == "__main__":
+        warnings.simplefilter("ignore")
+        for _ in range(4):
+            try:
+                list(Loader(Dies(40), batch_size=2, num_workers=2, collate=sparse_and_dense, transport={transport!r}))
+            except WorkerDied:
+                print("told", flush=True)
+"""
 
 
-def sparse_and_dense(samples: list[int]) -> dict[str, torch.Tensor]:
-    return {"sparse": torch.eye(3).to_sparse(), "dense": torch.tensor(samples)}
-
-
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("transport", ["slots", "torch"])
-def test_a_death_is_told_as_one_whatever_is_under_way(transport: Any) -> None:
+def test_a_death_is_told_as_one_whatever_is_under_way(tmp_path: Path, transport: str) -> None:
     """Tensors that travel torch's way are fetched from the worker later, when it may be dead."""
-    for _ in range(4):
-        with pytest.raises(WorkerDied):
-            list(Loader(Mixed(40), batch_size=2, num_workers=2, collate=sparse_and_dense, transport=transport))
+    script = tmp_path / "run.py"
+    script.write_text(textwrap.dedent(MIXED.format(support=SUPPORT, transport=transport)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["told"] * 4, done.stderr
 
 
 def test_a_worker_killed_between_passes_is_replaced() -> None:
