@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar
 
-LOOK_EVERY_S = 0.01
-MOMENT_S = 0.5
+LOOK_EVERY_S = 0.01  # for dead workers, where nothing has told of one
+MOMENT_S = 0.5  # in which a process has ended whose connection is broken
 LOSSES = (RuntimeError, OSError, EOFError, pickle.UnpicklingError)  # what a worker's death may look like from here
 LOCK_S = 1.0  # seconds; held longer, its holder is dead
 

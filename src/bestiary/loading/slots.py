@@ -89,9 +89,8 @@ class Slots:
         """Return the bytes of the batches in a slot; the slot is free again when the array and all on it are gone."""
         self._lent.discard(slot)
         memory = self._map_registered(slot, size) or self._map(slot, size)
-        lease = np.frombuffer(
-            memory, dtype=np.uint8, count=size
-        )  # a slice would not do: what is made of it holds the whole
+        # not a slice of a larger array: what is made of one holds that, and would not keep the lease
+        lease = np.frombuffer(memory, dtype=np.uint8, count=size)
         self.leased[slot] = set()
         weakref.finalize(lease, self._release, slot)
         return lease
