@@ -219,3 +219,31 @@ def test_a_batch_that_cannot_be_sent_is_told(collate: Any, transport: Any) -> No
     loader = Loader(Plain(8), batch_size=2, num_workers=1, collate=collate, transport=transport, timeout=30)
     with pytest.raises(CollateError, match="batch 0 of epoch 0 could not be sent to the main process"):
         list(loader)
+
+
+LEFT_IN_A_CYCLE = """
+    import gc, sys, time
+    sys.path.insert(0, {support!r})
+    from loader_datasets import Plain
+    from bestiary.loading import Loader
+
+    if __name__ == "__main__":
+        gc.disable()
+        for persistent in [False, True] * 5:
+            loader = Loader(Plain(2), batch_size=2, num_workers=2, persistent_workers=persistent)
+            batches = iter(loader)
+            next(batches)  # the only one: the second worker was never sent anything
+            cycle = [batches, loader]
+            cycle.append(cycle)
+            del batches, loader, cycle
+            gc.collect()
+            time.sleep(0.1)
+        print("done")
+"""
+
+
+def test_an_iterator_left_in_a_cycle_ends_without_touching_closed_descriptors(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(textwrap.dedent(LEFT_IN_A_CYCLE.format(support=SUPPORT)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("done\n", "")

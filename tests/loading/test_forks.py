@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import time
@@ -83,6 +84,24 @@ def test_processes_that_share_a_loader_by_forking_have_memory_of_their_own(worke
     else:
         (one, other) = found.values()
         assert len(one) == len(other) == 1 and one != other
+
+
+def lets_go(held: list[Any]) -> None:
+    held.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_forked_process_that_drops_a_running_pass_leaves_its_workers_alone(persistent: bool) -> None:
+    loader = Loader(Plain(40), batch_size=2, num_workers=2, persistent_workers=persistent)
+    held = [iter(loader)]
+    seen = [next(held[0])["index"]]
+    child = FORK.Process(target=lets_go, args=(held,))
+    child.start()
+    child.join(60)
+    seen += [batch["index"] for batch in held[0]]
+    assert child.exitcode == 0
+    assert torch.cat(seen).tolist() == list(range(40))
 
 
 class Descriptors(Plain):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -114,15 +116,38 @@ class DoneEvent:
                 self.event.set()
 
 
-def stand_in(source: Any) -> None:
-    """Put a ``DoneEvent`` into a DataLoader's iterator."""
+_ours: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators whose workers this process has started
+
+
+def take_charge(source: Any) -> None:
+    """Make the end of a DataLoader's iterator harmless, however it comes.
+
+    Its event gets a stand-in. Its queues and processes outlive it: the garbage collector takes a cycle apart in any
+    order, and the iterator, which sends its workers home when it goes, would write to closed queues, that is to whatever
+    has got the numbers of their descriptors since. In a forked process it lets go without a word to its parent's workers.
+    """
     event = getattr(source, "_workers_done_event", None)
     if hasattr(event, "_cond"):
         source._workers_done_event = DoneEvent(event)
+    parts = [getattr(source, name, None) for name in ("_index_queues", "_worker_result_queue", "_workers")]
+    weakref.finalize(source, parts.clear).atexit = False
+    _ours.add(source)
+
+
+def _let_go() -> None:
+    for source in _ours:
+        source._shutdown = True
+    _ours.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def end_workers(source: Any, workers: list[Any], *, at_once: bool = False) -> None:
     """End the workers of a DataLoader's iterator; at once, where they should not finish what they have in hand."""
+    if getattr(source, "_shutdown", False):
+        return
     event = getattr(source, "_workers_done_event", None)
     if isinstance(event, DoneEvent):
         event.set()  # while they live

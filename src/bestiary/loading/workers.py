@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from bestiary.loading.deaths import LOSSES, DeathWatch, advice, any_ended, end_workers, ending, stand_in, starting
+from bestiary.loading.deaths import LOSSES, DeathWatch, advice, any_ended, end_workers, ending, starting, take_charge
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.parcels import Parcel
@@ -80,7 +80,7 @@ class Crew:
                     raise WorkerDied(f"{error}; it died before its first batch") from error
                 raise
         widen(source)
-        stand_in(source)
+        take_charge(source)
         workers = list(getattr(source, "_workers", []))
         watch = team.watch or DeathWatch([worker.pid for worker in workers])
         watch.install()
