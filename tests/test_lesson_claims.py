@@ -143,7 +143,10 @@ def test_row_47_floats_become_float64_and_ours_float32():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_row_48_the_error_of_rows_that_differ(workers):
-    rows = [torch.zeros(12), torch.zeros(28)] * 2  # something for each worker: torch ends one badly that had nothing to do
+    rows = [
+        torch.zeros(12),
+        torch.zeros(28),
+    ] * 2  # something for each worker: torch ends one badly that had nothing to do
     with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
         list(DataLoader(rows, batch_size=2, num_workers=workers))
 

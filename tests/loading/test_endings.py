@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from bestiary.loading import CollateError, Loader
-from loader_datasets import Plain
+from bestiary.loading import CollateError, Loader, WorkerDied
+from loader_datasets import Pictures, Plain
 
 SUPPORT = str(Path(__file__).parent.parent / "support")
 PROGRAM = """
@@ -247,3 +248,32 @@ def test_an_iterator_left_in_a_cycle_ends_without_touching_closed_descriptors(tm
     script.write_text(textwrap.dedent(LEFT_IN_A_CYCLE.format(support=SUPPORT)))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+def test_a_worker_that_dies_in_the_midst_of_a_message_is_told_in_a_thread_too() -> None:
+    loader, told = Loader(Pictures(200), batch_size=16, num_workers=1), []  # 3 MB; the pipe takes 1 MB
+    kept, asks = [], threading.Event()
+
+    def loop() -> None:
+        batches = iter(loader)
+        kept.extend(
+            next(batches) for _ in range(6)
+        )  # all slots hold one; the last came in a message, the next one is half sent
+        asks.set()
+        time.sleep(1.0)
+        try:
+            next(batches)
+        except WorkerDied as error:
+            told.append(str(error))
+
+    before = set(multiprocessing.active_children())
+    thread = threading.Thread(target=loop)
+    thread.start()
+    assert asks.wait(60)
+    (worker,) = set(multiprocessing.active_children()) - before
+    os.kill(worker.pid or 0, signal.SIGSTOP)
+    time.sleep(2.0)  # the thread has read what there is, and waits for the rest
+    os.kill(worker.pid or 0, signal.SIGKILL)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(told) == 1 and "killed by SIGKILL" in told[0] and "had in hand batch 6 of epoch 0" in told[0]

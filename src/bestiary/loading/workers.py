@@ -19,13 +19,13 @@ from bestiary.loading.deaths import LOSSES, DeathWatch, advice, any_ended, end_w
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.parcels import Parcel
+from bestiary.loading.pipe import prepare
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
 from bestiary.loading.slots import MOST_SLOTS, Register, Slots, keep_only, own_forks
 from bestiary.loading.surroundings import on_cpu
 from bestiary.loading.teams import Team
 from bestiary.loading.transport import WorkerFetch
-from bestiary.loading.widening import widen
 
 Transport: TypeAlias = Literal["slots", "torch"]
 WATCH_EVERY_S = 0.2  # how often a worker looks whether its parent still lives
@@ -79,7 +79,7 @@ class Crew:
                 if str(error).startswith("DataLoader worker"):
                     raise WorkerDied(f"{error}; it died before its first batch") from error
                 raise
-        widen(source)
+        prepare(source)
         take_charge(source)
         workers = list(getattr(source, "_workers", []))
         watch = team.watch or DeathWatch([worker.pid for worker in workers])
