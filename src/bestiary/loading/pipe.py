@@ -23,7 +23,7 @@ def prepare(source: Any) -> None:
     With the usual 64 kB both ends wait for each other within each message.
     """
     queue = getattr(source, "_worker_result_queue", None)
-    if getattr(queue, "_writer", None) is None or os.name != "posix":
+    if queue is None or os.name != "posix":
         return
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # more than this user may have
