@@ -90,7 +90,12 @@ CONTENDERS: dict[str, Callable[[Path, int, int], Iterable[Any]]] = {
     "torchvision uint8": torchvision_uint8,
 }
 MODULES = {
-    "bestiary": ["bestiary.images.transforms", "bestiary.images.folder", "bestiary.loading.loader"],
+    "bestiary": [
+        "bestiary.images.normalizing",
+        "bestiary.images.transforms",
+        "bestiary.images.folder",
+        "bestiary.loading.loader",
+    ],
     "torchvision": ["torchvision.datasets", "torchvision.transforms.v2"],
 }
 

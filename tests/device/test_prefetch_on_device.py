@@ -44,15 +44,21 @@ def test_case_f18_500_batches_are_exact_behind_long_kernels() -> None:
     assert sums(DevicePrefetcher(Numbered(500), "cuda", depth=2), 2_000_000) == expected
 
 
-@pytest.mark.parametrize("missing", ["wait", "record_stream"])
-def test_case_f18_without_wait_or_record_the_data_is_wrong(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each line is for: taken out, the same loop reads other data."""
+@pytest.mark.parametrize(("missing", "cycles"), [("wait", 1000), ("record_stream", 100_000_000)])
+def test_case_f18_without_wait_or_record_the_data_is_wrong(
+    missing: str, cycles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each line is for: taken out, the same loop reads other data.
 
-    class Broken(prefetching._SideStream):
+    Every copy is late. A loop that does not wait reads memory before it; one that is later still finds the next copy in it.
+    """
+
+    class Slow(prefetching._SideStream):
         def copy(self, batch: Any) -> Any:
-            torch.cuda._sleep(50_000_000)  # a slow copy
+            torch.cuda._sleep(50_000_000)
             return super().copy(batch)
 
+    class Broken(Slow):
         def hand_over(self, batch: Any, event: Any) -> Any:
             current = torch.accelerator.current_stream(self.device)
             if missing != "wait":
@@ -61,9 +67,10 @@ def test_case_f18_without_wait_or_record_the_data_is_wrong(missing: str, monkeyp
                 batch["x"].record_stream(current)
             return batch
 
-    monkeypatch.setattr(prefetching, "lane_to", Broken)
     expected = [float(SIZE * (number % 97)) for number in range(60)]
-    assert sums(DevicePrefetcher(Numbered(60), "cuda:0"), 100_000_000) != expected
+    for lane, right in ((Slow, True), (Broken, False)):
+        monkeypatch.setattr(prefetching, "lane_to", lane)
+        assert (sums(DevicePrefetcher(Numbered(60), "cuda:0"), cycles) == expected) == right
 
 
 def test_case_f21_copies_end_while_the_step_before_them_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,14 +100,16 @@ def test_reserved_memory_is_flat_over_40_epochs() -> None:
         sums(prefetcher, 1000)
         torch.cuda.synchronize()
         reserved.append(torch.cuda.memory_reserved())
-    assert max(reserved[2:]) == reserved[2]
+    assert max(reserved[10:]) <= max(reserved[:10])
 
 
 def test_normalising_on_arrival() -> None:
     pictures = [{"image": torch.arange(256, dtype=torch.uint8).repeat(3, 1)[None, :, None]} for _ in range(4)]
     for batch in DevicePrefetcher(pictures, "cuda", transform=normalize):
         assert batch["image"].device.type == "cuda"
-        assert torch.equal(batch["image"].cpu(), normalize(pictures[0])["image"])
+        image = batch["image"].cpu()
+        torch.testing.assert_close(image, normalize(pictures[0])["image"])
+        assert (image.min(), image.max()) == (-1.0, 1.0)
 
 
 class SlowCopies(prefetching._SideStream):

@@ -64,6 +64,18 @@ def test_one_mean_in_a_list_is_not_spread_over_three_channels() -> None:
         normalize({"image": random_image(3, 2, 2)}, mean=[0.5], std=[0.5])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mean", [0.5, [0.1, 0.2, 0.3]])
+def test_normalize_lays_out_for_convolutions_if_asked(dtype: torch.dtype, mean: Any) -> None:
+    image = random_image(3, 5, 7).repeat(2, 1, 1, 1)
+    plain = normalize({"image": image}, mean=mean, dtype=dtype)["image"]
+    last = normalize({"image": image}, mean=mean, dtype=dtype, memory_format=torch.channels_last)["image"]
+    assert last.dtype == dtype and torch.equal(last, plain)
+    assert last.is_contiguous(memory_format=torch.channels_last) and plain.is_contiguous()
+    with pytest.raises(ValueError, match=r"takes a batch \(B, C, H, W\).*\(3, 5, 7\)"):
+        normalize({"image": image[0]}, memory_format=torch.channels_last)
+
+
 def test_normalize_keeps_what_it_was_given() -> None:
     batch = {
         "image": random_image(2, 3, 4, 4),
