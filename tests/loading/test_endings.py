@@ -172,14 +172,14 @@ MIXED = """
                 os._exit(1)
             return index
 
-    def sparse_and_dense(samples):
-        return {{"sparse": torch.eye(3).to_sparse(), "dense": torch.tensor(samples)}}
+    def both(samples):
+        return {{"parameter": torch.nn.Parameter(torch.eye(3)), "plain": torch.tensor(samples)}}
 
     if __name__ == "__main__":
         warnings.simplefilter("ignore")
         for _ in range(4):
             try:
-                list(Loader(Dies(40), batch_size=2, num_workers=2, collate=sparse_and_dense, transport={transport!r}))
+                list(Loader(Dies(40), batch_size=2, num_workers=2, collate=both, transport={transport!r}))
             except WorkerDied:
                 print("told", flush=True)
 """

@@ -52,6 +52,7 @@ def test_every_structure_arrives_as_it_was_made(method: str, transport: Any) -> 
     assert same(list(crew), here)
 
 
+tv_tensors = pytest.importorskip("torchvision.tv_tensors")
 leaves = st.one_of(
     st.none(),
     st.text(max_size=5),
@@ -285,6 +286,66 @@ def test_many_batches_ahead_need_no_more_descriptors_than_there_are(method: str)
 
 def eye(index: int) -> torch.Tensor:
     return torch.eye(700).to_sparse()
+
+
+class Noted(torch.Tensor):
+    """A tensor with a name."""
+
+
+def of_all_kinds(samples: list[Any]) -> dict[str, torch.Tensor]:
+    number, eye = float(samples[0]["index"]), torch.eye(4)
+    noted = torch.full((3,), number).as_subclass(Noted)
+    noted.note = f"number {number:g}"
+    return {
+        "image": tv_tensors.Image(torch.full((3, 300, 300), int(number), dtype=torch.uint8)),
+        "boxes": tv_tensors.BoundingBoxes(torch.tensor([[0, 0, 1, int(number)]]), format="XYWH", canvas_size=(4, 5)),
+        "mask": tv_tensors.Mask(torch.zeros(1, 4, 4)),
+        "noted": noted,
+        "leaf": torch.full((3,), number, requires_grad=True),
+        "noted leaf": torch.full((3,), number).as_subclass(Noted).requires_grad_(),
+        "parameter": torch.nn.Parameter(torch.full((3,), number)),
+        "coordinates": torch.sparse_coo_tensor([[0, 0, 1]], [1.0, 2.0, number], (4,)),  # two at one place
+        "sparse leaf": eye.to_sparse().requires_grad_(),
+        "empty": torch.zeros(0, 3).to_sparse(),
+        "csr": eye.to_sparse_csr(),
+        "csc": eye.to_sparse_csc(),
+        "bsr": eye.to_sparse_bsr((2, 2)),
+        "bsc": eye.to_sparse_bsc((2, 2)),
+    }
+
+
+def described(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return all that makes a tensor what it is."""
+    coalesced = tensor.layout == torch.sparse_coo and tensor.is_coalesced()
+    values = (tensor.detach().to_dense() if tensor.layout != torch.strided else tensor).tolist()
+    made = type(tensor), tensor.dtype, tensor.layout, tuple(tensor.shape), tensor.requires_grad, tensor.is_leaf
+    return *made, coalesced, values, {key: getattr(tensor, key, None) for key in ("format", "canvas_size", "note")}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_of_all_kinds_arrive_as_they_were_made(workers: int) -> None:
+    batches = list(Loader(Plain(6), batch_size=1, num_workers=workers, collate=of_all_kinds))
+    for number, batch in enumerate(batches):
+        made = of_all_kinds([{"index": number}])
+        assert batch.keys() == made.keys()
+        for key in made:
+            assert described(batch[key]) == described(made[key]), key
+
+
+def with_descriptors(samples: list[Any]) -> dict[str, Any]:
+    return {
+        "open": len(os.listdir("/proc/self/fd")),
+        "x": torch.eye(3).to_sparse(),
+        "y": torch.ones(2, requires_grad=True),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_passes_that_are_left_leave_no_descriptors_in_kept_workers() -> None:
+    loader = Loader(Plain(40), batch_size=1, num_workers=1, persistent_workers=True, collate=with_descriptors)
+    counts = [next(iter(loader))["open"] for _ in range(10)]
+    assert max(counts[1:]) <= counts[1]
 
 
 def quantized(index: int) -> torch.Tensor:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from bestiary.loading.fetch import Fetched
+from bestiary.loading.kinds import taken_apart
 from bestiary.loading.rooms import ALIGNMENT
 from bestiary.loading.slots import Slots
 
@@ -130,7 +131,7 @@ class _Goods:
 
 
 class _Packer(ForkingPickler):
-    """Pickles a batch, and puts plain CPU tensors aside."""
+    """Pickles a batch, and puts plain CPU tensors aside, also those that others are taken apart into."""
 
     def __init__(self, file: io.BytesIO, goods: _Goods) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -139,6 +140,10 @@ class _Packer(ForkingPickler):
     def persistent_id(self, value: Any) -> Place | None:
         """Return the place of a tensor in the block, None for anything else."""
         return self.goods.place(value)
+
+    def reducer_override(self, value: Any) -> Any:
+        """Take a tensor apart that is not plain; leave all else to the usual ways."""
+        return (taken_apart(value) if isinstance(value, Tensor) else None) or NotImplemented
 
 
 def pack(fetched: Fetched, desk: Desk) -> Parcel:
@@ -188,7 +193,7 @@ class _Rehearsal(ForkingPickler):
         """Stand in for a tensor."""
         if not isinstance(value, Tensor):
             return None
-        if value.requires_grad and not value.is_leaf:
+        if type(value) is Tensor and value.requires_grad and not value.is_leaf:
             raise RuntimeError("a tensor that was computed from others and requires grad cannot be sent; detach() it")
         return 0
 

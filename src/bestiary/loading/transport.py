@@ -1,8 +1,8 @@
 """Batches from a worker to the main process: small ones as bytes in the message, large ones through slots.
 
 torch sends each tensor in a file of its own; a small batch then costs more to hand over than to make. Here a batch is
-one message whatever its structure, and several small ones ride together. What fits no parcel (another device, a sparse
-tensor) goes as torch would send it.
+one message whatever its structure, and several small ones ride together. What fits no parcel (a tensor of another device, a
+quantised one) goes as torch would send it.
 """
 
 from __future__ import annotations
