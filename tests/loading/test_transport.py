@@ -88,8 +88,9 @@ trees = st.recursive(
 @settings(deadline=None, max_examples=150)
 def test_packing_and_unpacking_any_tree(tree: Any, large: bool) -> None:
     """The two ends of the way, in one process: in the message and in a slot."""
+    from bestiary.loading.desk import Desk
     from bestiary.loading.fetch import Fetched
-    from bestiary.loading.parcels import Desk, Parcel, pack, unpack
+    from bestiary.loading.parcels import Parcel, pack, unpack
     from bestiary.loading.slots import Slots
 
     slots = Slots(1, 1, 1 << 24)

@@ -18,17 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bestiary.loading.desk import Desk, aligned
 from bestiary.loading.fetch import Fetched
 from bestiary.loading.kinds import taken_apart
-from bestiary.loading.rooms import ALIGNMENT
-from bestiary.loading.slots import Slots
 
-INLINE = 1 << 16  # bytes; up to here a batch rides in its message
 SMALL = 1 << 18  # bytes; up to here several batches share a message, and a slot
 PART = 4  # a tensor that is a smaller part of its batch than this may get memory of its own
 OWN = 1 << 16  # bytes; up to here it does, and up to any size where the batch lies in no slot, of which there are few
 CRUMBS = 1 << 13  # bytes; so small a batch may be kept for the sake of any part of it
-LET = 1 << 14  # bytes; tensors from here on are collated into the slot, where there is one
 DTYPES = [
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
     torch.float64, torch.bool, torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64,
@@ -58,38 +55,6 @@ class Parcel(NamedTuple):
     size: int
     end: int  # of the batch in the slot, which may hold others before it
     seconds: float = 0.0  # that packing took
-
-
-class Desk:
-    """Lets a slot's memory to the tensors of batches, one behind the other."""
-
-    least = LET
-
-    def __init__(self, slots: Slots | None, slot: int | None, shared: bool = False) -> None:
-        self.slots, self.slot = slots, slot
-        self.inline = 0 if shared else INLINE  # bytes; up to here a batch had better ride in the message
-        self.start = self.used = 0  # where the batch at hand begins in the slot, and what it uses already ends
-        self.places: dict[int, int] = {}  # address -> offset of what lies here already
-
-    def let(self, size: int) -> np.ndarray[Any, Any] | None:
-        """Return ``size`` bytes of the slot."""
-        start = _aligned(self.used)
-        memory = self.room(start + size)
-        if memory is None:
-            return None
-        self.used = start + size
-        lease = memory[start : start + size]
-        self.places[lease.__array_interface__["data"][0]] = start
-        return lease
-
-    def room(self, end: int) -> np.ndarray[Any, Any] | None:
-        """Return the slot's first bytes up to ``end``."""
-        return None if self.slots is None or self.slot is None else self.slots.room(self.slot, end)
-
-    def close(self, end: int) -> None:
-        """Begin another batch behind what ends here."""
-        self.start, self.used = _aligned(end), _aligned(end)
-        self.places.clear()
 
 
 class _Goods:
@@ -124,7 +89,7 @@ class _Goods:
             tensor = tensor.contiguous() if order is None else tensor.permute(order)
         offset = self.desk.places.get(tensor.data_ptr()) if self.desk.places else None
         if offset is None:
-            offset = _aligned(self.end)
+            offset = aligned(self.end)
             self.end = offset + max(1, tensor.nbytes)  # no two tensors share a place
             self.aside.append((offset, tensor))
         return offset, _NUMBER[tensor.dtype], tuple(tensor.shape), order
@@ -278,7 +243,3 @@ def _memory_order(tensor: Tensor) -> tuple[int, ...] | None:
     """Return the axes in the order they lie in memory, such as that of channels-last; None where there are gaps."""
     order = tuple(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
     return order if tensor.permute(order).is_contiguous() else None
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from bestiary.loading.deaths import DeathWatch
+from bestiary.loading.desk import INLINE
 from bestiary.loading.fetch import Fetched, Task
-from bestiary.loading.parcels import INLINE, SMALL, Parcel, unpack
+from bestiary.loading.parcels import SMALL, Parcel, unpack
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.slots import Board, Register, Slots
 from bestiary.loading.transport import Bundle

@@ -14,8 +14,9 @@ import torch
 from torch.utils.data import get_worker_info
 
 from bestiary.loading.collate import CollateError
+from bestiary.loading.desk import Desk
 from bestiary.loading.fetch import Fetch, Fetched, Task
-from bestiary.loading.parcels import Desk, Parcel, pack, rehearse
+from bestiary.loading.parcels import Parcel, pack, rehearse
 from bestiary.loading.slots import Board, Slots
 
 
