@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from bestiary.images import normalize
-from bestiary.loading import DevicePrefetcher, Loader
-from bestiary.loading import prefetch as prefetching
+from bestiary.loading import DevicePrefetcher, Loader, lanes, pin_memory, prefetch, to_device
 from loader_datasets import Pictures
 
+tv_tensors = pytest.importorskip("torchvision.tv_tensors")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SIZE = 1 << 22
 
@@ -41,7 +41,37 @@ def sums(batches: Any, cycles: int) -> list[float]:
 
 def test_case_f18_500_batches_are_exact_behind_long_kernels() -> None:
     expected = [float(SIZE * (number % 97)) for number in range(500)]
-    assert sums(DevicePrefetcher(Numbered(500), "cuda", depth=2), 2_000_000) == expected
+    assert sums(DevicePrefetcher(Numbered(500), "cuda", depth=2), 30_000_000) == expected
+
+
+def test_case_f18_two_consumers_on_streams_of_their_own() -> None:
+    """Each batch is read on another stream than the one before: it waits, and the allocator knows of both."""
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    batches, found = iter(DevicePrefetcher(Numbered(60), "cuda")), []
+    for number in range(60):
+        with torch.cuda.stream(streams[number % 2]):
+            batch = next(batches)
+            torch.cuda._sleep(30_000_000)
+            found.append(batch["x"].sum())
+            del batch
+    torch.cuda.synchronize()
+    assert [float(value) for value in found] == [float(SIZE * (number % 97)) for number in range(60)]
+
+
+def test_case_f18_what_the_transform_reads_is_waited_for() -> None:
+    """Weights of the loop's stream at the start of a pass, and batches that are made on the device."""
+    torch.cuda._sleep(100_000_000)
+    weight = torch.full((SIZE,), 2.0, device="cuda")
+    twice = DevicePrefetcher(Numbered(4), "cuda", transform=lambda batch: {"x": batch["x"] * weight})
+    assert sums(twice, 1000) == [float(SIZE * 2 * number) for number in range(4)]
+
+    def made_there() -> Iterator[dict[str, torch.Tensor]]:
+        for number in range(20):
+            torch.cuda._sleep(20_000_000)
+            yield {"x": torch.full((SIZE,), float(number), device="cuda")}
+
+    more = DevicePrefetcher(made_there(), "cuda", transform=lambda batch: {"x": batch["x"] + 1})
+    assert sums(more, 1000) == [float(SIZE * (number + 1)) for number in range(20)]
 
 
 @pytest.mark.parametrize(("missing", "cycles"), [("wait", 1000), ("record_stream", 100_000_000)])
@@ -53,10 +83,11 @@ def test_case_f18_without_wait_or_record_the_data_is_wrong(
     Every copy is late. A loop that does not wait reads memory before it; one that is later still finds the next copy in it.
     """
 
-    class Slow(prefetching._SideStream):
-        def copy(self, batch: Any) -> Any:
-            torch.cuda._sleep(50_000_000)
-            return super().copy(batch)
+    class Slow(lanes.SideStream):
+        def bring(self, batch: Any, transform: Any) -> Any:
+            with self.stream:
+                torch.cuda._sleep(50_000_000)
+            return super().bring(batch, transform)
 
     class Broken(Slow):
         def hand_over(self, batch: Any, event: Any) -> Any:
@@ -69,28 +100,34 @@ def test_case_f18_without_wait_or_record_the_data_is_wrong(
 
     expected = [float(SIZE * (number % 97)) for number in range(60)]
     for lane, right in ((Slow, True), (Broken, False)):
-        monkeypatch.setattr(prefetching, "lane_to", lane)
+        monkeypatch.setattr(prefetch, "lane_to", lane)
         assert (sums(DevicePrefetcher(Numbered(60), "cuda:0"), cycles) == expected) == right
 
 
-def test_case_f21_copies_end_while_the_step_before_them_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the device's own clock: copy n + 1 is done before step n is, though it was asked for later."""
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_case_f21_copies_end_while_steps_before_them_run(overlaps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the device's own clock: copy n + 2 is done before step n is, though it was asked for behind it; not so on one stream."""
     copies: list[Any] = []
 
-    class Timed(prefetching._SideStream):
-        def event(self) -> Any:
-            copies.append(torch.cuda.Event(enable_timing=True))
-            copies[-1].record(torch.cuda.current_stream())
-            return super().event()
+    class Timed(lanes.SideStream):
+        def bring(self, batch: Any, transform: Any) -> Any:
+            if not overlaps:
+                self.stream = torch.accelerator.current_stream(self.device)
+            brought = super().bring(batch, transform)
+            with self.stream:
+                copies.append(torch.cuda.Event(enable_timing=True))
+                copies[-1].record(torch.cuda.current_stream())
+            return brought
 
-    monkeypatch.setattr(prefetching, "lane_to", Timed)
+    monkeypatch.setattr(prefetch, "lane_to", Timed)
     steps = []
     for _ in DevicePrefetcher(Numbered(20), "cuda:0"):
-        torch.cuda._sleep(50_000_000)
+        torch.cuda._sleep(100_000_000)
         steps.append(torch.cuda.Event(enable_timing=True))
         steps[-1].record()
     torch.cuda.synchronize()
-    assert all(copies[number + 1].elapsed_time(steps[number]) > 0 for number in range(1, 19))
+    ahead = [copies[number + 2].elapsed_time(steps[number]) > 0 for number in range(1, 18)]
+    assert all(ahead) if overlaps else not any(ahead)
 
 
 def test_reserved_memory_is_flat_over_40_epochs() -> None:
@@ -103,6 +140,45 @@ def test_reserved_memory_is_flat_over_40_epochs() -> None:
     assert max(reserved[10:]) <= max(reserved[:10])
 
 
+def test_a_device_that_is_behind_holds_few_batches() -> None:
+    """Steps are asked for faster than they are done, and nothing in the loop waits for them."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    prefetcher, before = DevicePrefetcher(Numbered(60), "cuda"), torch.cuda.memory_reserved()
+    for batch in prefetcher:
+        torch.cuda._sleep(100_000_000)
+        batch["x"].add_(1)
+        del batch
+    assert torch.cuda.max_memory_reserved() - before <= 8 * SIZE * 4 + (64 << 20)
+    torch.cuda.synchronize()
+
+
+def test_case_f16_pinning_keeps_what_a_batch_is() -> None:
+    class Own:
+        def __init__(self, x: torch.Tensor) -> None:
+            self.x = x
+
+        def to(self, device: Any) -> Own:
+            return Own(self.x.to(device))
+
+    image = tv_tensors.Image(torch.zeros(3, 4, 4, dtype=torch.uint8))
+    batch = {
+        "x": torch.ones(3),
+        "own": Own(torch.ones(2)),
+        "name": ["a", None],
+        "image": image,
+        "sparse": torch.eye(3).to_sparse(),
+    }
+    batch["again"] = batch["x"]
+    pinned = pin_memory(batch)
+    assert pinned["x"].is_pinned() and pinned["image"].is_pinned() and pinned["again"] is pinned["x"]
+    assert type(pinned["image"]) is tv_tensors.Image and pinned["own"] is batch["own"] and pinned["name"] == ["a", None]
+    (moved,) = DevicePrefetcher([batch], "cuda")
+    assert type(moved["image"]) is tv_tensors.Image and moved["own"].x.device.type == "cuda"
+    assert torch.equal(moved["sparse"].to_dense().cpu(), torch.eye(3)) and moved["again"] is moved["x"]
+    assert to_device(batch, "cuda")["x"].device.type == "cuda"
+
+
 def test_normalising_on_arrival() -> None:
     pictures = [{"image": torch.arange(256, dtype=torch.uint8).repeat(3, 1)[None, :, None]} for _ in range(4)]
     for batch in DevicePrefetcher(pictures, "cuda", transform=normalize):
@@ -112,27 +188,28 @@ def test_normalising_on_arrival() -> None:
         assert (image.min(), image.max()) == (-1.0, 1.0)
 
 
-class SlowCopies(prefetching._SideStream):
+class SlowCopies(lanes.SideStream):
     """Every copy waits for 50 million cycles on the side stream, while workers go on."""
 
-    def copy(self, batch: Any) -> Any:
-        torch.cuda._sleep(50_000_000)
-        return super().copy(batch)
+    def bring(self, batch: Any, transform: Any) -> Any:
+        with self.stream:
+            torch.cuda._sleep(50_000_000)
+        return super().bring(batch, transform)
 
 
 class Forgets(SlowCopies):
     """Lets go of what a copy reads as soon as it is asked for."""
 
-    def copy(self, batch: Any) -> Any:
-        moved = super().copy(batch)
+    def bring(self, batch: Any, transform: Any) -> Any:
+        brought = super().bring(batch, transform)
         self.leaving.clear()
-        return moved
+        return brought
 
 
 @pytest.mark.parametrize("lane", [SlowCopies, Forgets])
 def test_registered_slots_are_kept_behind_a_delayed_stream(lane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers fill slots anew while copies from them are late: exact with the slots kept, wrong without."""
-    monkeypatch.setattr(prefetching, "lane_to", lane)
+    monkeypatch.setattr(prefetch, "lane_to", lane)
     loader = Loader(Pictures(200), batch_size=2, num_workers=1)
     seen = []
     for batch in DevicePrefetcher(loader, "cuda:0", depth=2):
@@ -146,12 +223,12 @@ def test_copies_leave_from_the_slots_themselves(monkeypatch: pytest.MonkeyPatch)
     """What the workers wrote is pinned where it lies: nothing is copied on the way."""
     pinned: list[bool] = []
 
-    class Looks(prefetching._SideStream):
-        def copy(self, batch: Any) -> Any:
+    class Looks(lanes.SideStream):
+        def bring(self, batch: Any, transform: Any) -> Any:
             pinned.append(batch["image"].is_pinned())
-            return super().copy(batch)
+            return super().bring(batch, transform)
 
-    monkeypatch.setattr(prefetching, "lane_to", Looks)
+    monkeypatch.setattr(prefetch, "lane_to", Looks)
     list(DevicePrefetcher(Loader(Pictures(20), batch_size=2, num_workers=1), "cuda:0"))
     assert pinned == [True] * 10
 

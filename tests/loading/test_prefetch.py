@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from bestiary.loading import pin_memory, to_device
+from bestiary.loading import DevicePrefetcher, Loader, pin_memory, to_device
 
 Pair = namedtuple("Pair", "left right")
 
@@ -165,6 +166,55 @@ def test_case_f16_pinning_keeps_the_structure(monkeypatch: pytest.MonkeyPatch) -
     assert (type(made["pair"]), type(made["frozen"]), made["names"]) == (Pair, Frozen, ["x"])
     assert pinned.count(id(shared)) == 1
     assert id(batch["meta"]) not in pinned
+
+
+def test_what_cannot_be_pinned_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.clone())
+    own, hidden = Own(torch.ones(1)), SimpleNamespace(x=torch.ones(1))
+    made = pin_memory({"own": own, "hidden": hidden, "x": torch.ones(2)})
+    assert (made["own"], made["hidden"]) == (own, hidden)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_a_loader_pins_what_can_be_where_it_can_be(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apple's accelerator has no pinned memory, and asking for some is an error there."""
+    asked: list[int] = []
+
+    def fake(tensor: Tensor) -> Tensor:
+        assert kind != "mps", "pinned memory is not supported"
+        asked.append(tensor.numel())
+        return tensor.clone()
+
+    monkeypatch.setattr(Tensor, "pin_memory", fake)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind))
+    batch = {"hidden": SimpleNamespace(x=torch.ones(1)), "x": torch.ones(5)}
+    (got,) = Loader([0, 1], batch_size=2, collate=lambda samples: batch)
+    assert got["hidden"] is batch["hidden"]
+    assert asked == ([5] if kind == "cuda" else [])
+    if kind == "mps":
+        monkeypatch.setattr(Tensor, "to", lambda tensor, device, non_blocking: tensor)
+        assert len(list(DevicePrefetcher(Loader([0, 1]), "mps"))) == 2
+
+
+def test_pinning_keeps_the_kind_of_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    tv_tensors = pytest.importorskip("torchvision.tv_tensors")
+    boxes = tv_tensors.BoundingBoxes(torch.tensor([[0, 0, 1, 2]]), format="XYXY", canvas_size=(4, 5))
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.clone())
+    pinned = pin_memory([boxes])[0]
+    assert type(pinned) is type(boxes) and pinned is not boxes and torch.equal(pinned, boxes)
+    assert (pinned.format, pinned.canvas_size) == (boxes.format, boxes.canvas_size)
+
+
+def test_what_was_moved_is_free_when_it_is_dropped() -> None:
+    x = torch.ones(2)
+    gone = weakref.ref(x)
+    moved = to_device({"x": [x, (x, None)]}, "meta")
+    del x
+    assert gone() is None
+    gone = weakref.ref(moved["x"][0])
+    del moved
+    assert gone() is None
 
 
 class Inner(MutableMapping[str, Any]):

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bestiary.loading import DevicePrefetcher, Loader
-from bestiary.loading import prefetch as prefetching
+from bestiary.loading import DevicePrefetcher, Loader, lanes, prefetch, to_device
 from loader_datasets import Noisy, Pictures, Plain
 
 
@@ -142,6 +142,59 @@ def test_depth_of_nothing_is_an_error() -> None:
         DevicePrefetcher(Source(1), "cpu", depth=0)
 
 
+def test_the_waiting_is_measured_where_the_loop_waits() -> None:
+    def slow(batch: Any) -> Any:
+        time.sleep(0.02)
+        return batch
+
+    prefetcher = DevicePrefetcher(Loader(Plain(20), batch_size=2), "cpu", transform=slow)
+    for _ in prefetcher:
+        time.sleep(0.002)
+    report = prefetcher.report()
+    assert (report.batches, report.samples) == (10, 20)
+    assert report.wait_s >= 10 * 0.02 and report.total_s >= 10 * 0.022
+    assert report.wait_share > 0.5
+
+
+def test_a_source_that_keeps_no_figures_and_no_state() -> None:
+    prefetcher = DevicePrefetcher([torch.zeros(3, 2), torch.zeros(1, 2), "words"], "cpu")
+    for epoch in range(2):
+        list(prefetcher)
+        report = prefetcher.report()
+        assert (report.epoch, report.batches, report.samples) == (epoch, 3, 3 + 1 + 1)
+    for ask in (prefetcher.state_dict, lambda: prefetcher.load_state_dict({}), lambda: prefetcher.set_epoch(1)):
+        with pytest.raises(AttributeError, match="its loader for .*, which a list does not have"):
+            ask()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_what_the_loop_drops_is_free_before_the_next_batch(depth: int) -> None:
+    for batch in DevicePrefetcher(Source(5), "cpu", depth=depth):
+        dropped = weakref.ref(batch["index"])
+        del batch
+        assert dropped() is None
+
+
+class Gone(OSError):
+    """One that can be watched."""
+
+
+def test_an_error_leaves_no_cycle() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        error = Gone("disk is gone")
+        seen = weakref.ref(error)
+        source = Source(1, error)
+        del error
+        with pytest.raises(OSError, match="disk is gone"):
+            list(DevicePrefetcher(source, "cpu"))
+        source.error = None
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
 # -- the order of things, with fakes that note what is asked of them
 
 
@@ -180,11 +233,11 @@ class FakeStream:
 
 @contextmanager
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Pretend that the CPU is an accelerator, and note pins, copies, events, waits and recordings."""
+    """Pretend that a device is an accelerator, and note pins, copies, events, waits and recordings."""
     log: list[str] = []
     side, main = FakeStream("side", log), FakeStream("main", log)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cpu"))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
     monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: main)
     made: list[FakeStream] = []
@@ -197,10 +250,10 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     def copied(batch: Any, device: Any, *, non_blocking: bool = False) -> Any:
         log.append(f"copy non_blocking={non_blocking}")
-        return batch
+        return to_device(batch, device)
 
-    monkeypatch.setattr(prefetching, "pin_memory", pinned)
-    monkeypatch.setattr(prefetching, "to_device", copied)
+    monkeypatch.setattr(lanes, "pin_memory", pinned)
+    monkeypatch.setattr(lanes, "to_device", copied)
     yield log
     assert len(made) == 1, "one side stream for the whole life"
 
@@ -212,7 +265,7 @@ def test_case_f18_copies_waits_and_records_in_order(monkeypatch: pytest.MonkeyPa
                 yield {"index": torch.tensor([number]), "more": [torch.ones(1), {"deep": torch.zeros(1)}], "name": "a"}
 
     with fakes(monkeypatch) as log:
-        prefetcher = DevicePrefetcher(Nested(2), "cpu", transform=lambda batch: log.append("transform") or batch)
+        prefetcher = DevicePrefetcher(Nested(2), "meta", transform=lambda batch: log.append("transform") or batch)
         running = iter(prefetcher)
         log.append("ask")
         next(running)
@@ -220,17 +273,57 @@ def test_case_f18_copies_waits_and_records_in_order(monkeypatch: pytest.MonkeyPa
         next(running)
         assert next(running, None) is None
         list(prefetcher)  # a second pass on the same stream
-    copied = ["pin", "copy non_blocking=True", "record on side"]  # until then what was pinned is kept
-    one = ["enter side", *copied, "transform", "record on side", "leave side"]
-    hand_over = ["record_stream main"] * 3
-    first, second = f"event {1 + 6}", f"event {1 + 7 + 6}"
-    assert log[: 1 + 14 + 4] == ["ask", *one, *one, f"main waits for {first}", *hand_over]
-    assert log[19:24] == ["step", f"main waits for {second}", *hand_over]
+    begin = ["ask", "record on main", "side waits for event 2"]
+    one = ["enter side", "pin", "copy non_blocking=True", "transform", "record on side", "leave side"]
+    recorded = ["record_stream main"] * 3
+    first, second = f"event {3 + 5}", f"event {3 + 6 + 5}"
+    assert log[:15] == [*begin, *one, *one]
+    assert log[15:20] == ["record on main", f"main waits for {first}", *recorded]
+    assert log[20:26] == ["step", "record on main", f"main waits for {second}", *recorded]
+
+
+def test_what_is_on_the_device_already_is_waited_for_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made on the loop's stream, read on the side stream: that waits, and the allocator knows both."""
+    made = [{"x": torch.ones(2, device="meta"), "y": torch.ones(2)} for _ in range(2)]
+    with fakes(monkeypatch) as log:
+        next(iter(DevicePrefetcher(made, "meta")))
+    copy = ["record on main", "side waits for event 3", "enter side"]
+    assert log[2:5] == copy
+    assert log[log.index("leave side") + 1] == "record_stream side"
+
+
+def test_a_failing_transform_leaves_its_copy_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy is under way when the transform fails: what it reads is kept behind an event."""
+
+    def fail(batch: Any) -> Any:
+        raise RuntimeError("no")
+
+    with fakes(monkeypatch) as log, pytest.raises(RuntimeError, match="no"):
+        list(DevicePrefetcher(Source(4), "meta", transform=fail))
+    assert log[-3:] == ["copy non_blocking=True", "record on side", "leave side"]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_the_parts_of_sparse_tensors_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse = [torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr()]
+    with fakes(monkeypatch) as log:
+        next(iter(DevicePrefetcher([{"x": sparse}], "meta")))
+    assert log.count("record_stream main") == 2 + 3
+
+
+def test_the_loop_waits_for_a_device_that_is_steps_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+    monkeypatch.setattr(FakeEvent, "synchronize", lambda self: waited.append(self.name))
+    with fakes(monkeypatch) as log:
+        for number, _ in enumerate(DevicePrefetcher(Source(8), "meta", depth=2)):
+            behind = [f"event {place + 1}" for place, text in enumerate(log) if text == "record on main"][1:]
+            past = max(0, min(number, 5) - 3)  # of as many steps as there were when the last copy was asked for
+            assert [name for name in waited if name in behind] == behind[:past]
 
 
 def test_the_next_copy_is_issued_before_the_loop_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     with fakes(monkeypatch) as log:
-        for _ in DevicePrefetcher(Source(4), "cpu"):
+        for _ in DevicePrefetcher(Source(4), "meta"):
             log.append("step")
     copies = [place for place, text in enumerate(log) if text.startswith("copy")]
     steps = [place for place, text in enumerate(log) if text == "step"]
@@ -306,19 +399,26 @@ class LateStream:
         event.synchronize()
 
 
+class LoopStream(LateStream):
+    """Does at once what it is asked for, and waits for copies."""
+
+    def record_event(self) -> FakeEvent:
+        return FakeEvent("done")
+
+
 def late_device(monkeypatch: pytest.MonkeyPatch, lag: int) -> Device:
-    """Pretend that the CPU is a device with late copies."""
+    """Pretend that there is a device with late copies."""
     device = Device(lag)
-    stream = LateStream(device)
+    stream, loop = LateStream(device), LoopStream(device)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cpu"))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
     monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
-    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: loop)
     monkeypatch.setattr(torch, "Stream", lambda device: stream)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
-    monkeypatch.setattr(prefetching, "pin_memory", lambda batch: batch)  # memory that is registered is pinned already
-    monkeypatch.setattr(prefetching, "to_device", device.to_device)
-    monkeypatch.setattr(prefetching, "registration", lambda device_: device.register)
+    monkeypatch.setattr(lanes, "pin_memory", lambda batch: batch)  # memory that is registered is pinned already
+    monkeypatch.setattr(lanes, "to_device", device.to_device)
+    monkeypatch.setattr(lanes, "registration", lambda device_: device.register)
     return device
 
 
@@ -326,7 +426,7 @@ def late_device(monkeypatch: pytest.MonkeyPatch, lag: int) -> Device:
 def test_slots_are_kept_until_their_copies_are_done(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     device = late_device(monkeypatch, lag=3)
     loader = Loader(Pictures(80), batch_size=2, num_workers=workers, persistent_workers=True)
-    prefetcher = DevicePrefetcher(loader, "cpu", depth=2)
+    prefetcher = DevicePrefetcher(loader, "xpu", depth=2)
     for _ in range(2):
         seen = [batch["image"][:, 0, 0, 0].tolist() for batch in prefetcher]
         assert seen == [[2 * n % 251, (2 * n + 1) % 251] for n in range(40)]
@@ -344,16 +444,16 @@ def test_without_keeping_slots_late_copies_read_other_batches(monkeypatch: pytes
     """The fault that the test above would find."""
     late_device(monkeypatch, lag=3)
 
-    class Forgets(prefetching._SideStream):
-        def copy(self, batch: Any) -> Any:
-            moved = super().copy(batch)
+    class Forgets(lanes.SideStream):
+        def bring(self, batch: Any, transform: Any) -> Any:
+            moved = super().bring(batch, transform)
             self.leaving.clear()
             time.sleep(0.02)  # the worker goes on meanwhile
             return moved
 
-    monkeypatch.setattr(prefetching, "lane_to", Forgets)
+    monkeypatch.setattr(prefetch, "lane_to", Forgets)
     loader = Loader(Pictures(80), batch_size=2, num_workers=1)
-    seen = [batch["image"][:, 0, 0, 0].tolist() for batch in DevicePrefetcher(loader, "cpu", depth=2)]
+    seen = [batch["image"][:, 0, 0, 0].tolist() for batch in DevicePrefetcher(loader, "xpu", depth=2)]
     assert seen != [[2 * n % 251, (2 * n + 1) % 251] for n in range(40)]
 
 
@@ -361,20 +461,20 @@ def test_a_driver_that_refuses_and_a_pass_without_one(monkeypatch: pytest.Monkey
     device = late_device(monkeypatch, lag=0)
     expected = [[2 * n, 2 * n + 1] for n in range(10)]
     loader = Loader(Pictures(20), batch_size=2, num_workers=1, persistent_workers=True, pin_memory=False)
-    list(DevicePrefetcher(loader, "cpu"))
+    list(DevicePrefetcher(loader, "xpu"))
     mapped = dict(device.registered)
     plain = [batch["image"] for batch in loader]
     assert [image[:, 0, 0, 0].tolist() for image in plain] == expected
     addresses = [image.data_ptr() for image in plain]
     assert mapped and not [a for a in addresses for start, size in mapped.items() if start <= a < start + size]
-    monkeypatch.setattr(prefetching, "registration", lambda device_: lambda address, size: None)
-    refused = DevicePrefetcher(Loader(Pictures(20), batch_size=2, num_workers=1), "cpu")
+    monkeypatch.setattr(lanes, "registration", lambda device_: lambda address, size: None)
+    refused = DevicePrefetcher(Loader(Pictures(20), batch_size=2, num_workers=1), "xpu")
     assert [batch["image"][:, 0, 0, 0].tolist() for batch in refused] == expected
 
 
 def test_what_is_registered_is_for_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a stream, and of a loader without workers, which has no slots: the same batches."""
     device = late_device(monkeypatch, lag=1)
-    here = DevicePrefetcher(Loader(Pictures(20), batch_size=2), "cpu")
+    here = DevicePrefetcher(Loader(Pictures(20), batch_size=2), "xpu")
     assert [batch["image"][:, 0, 0, 0].tolist() for batch in here] == [[2 * n, 2 * n + 1] for n in range(10)]
     assert device.registered == {}

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from bestiary.loading.masks import to_additive_mask as to_additive_mask
     from bestiary.loading.masks import to_key_padding_mask as to_key_padding_mask
     from bestiary.loading.masks import to_sdpa_mask as to_sdpa_mask
+    from bestiary.loading.moving import pin_memory as pin_memory
+    from bestiary.loading.moving import to_device as to_device
     from bestiary.loading.packing import Packed as Packed
     from bestiary.loading.packing import block_mask as block_mask
     from bestiary.loading.packing import first_fit_decreasing as first_fit_decreasing
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from bestiary.loading.packing import unpack_sequences as unpack_sequences
     from bestiary.loading.padding import mask_from_lengths as mask_from_lengths
     from bestiary.loading.prefetch import DevicePrefetcher as DevicePrefetcher
-    from bestiary.loading.prefetch import pin_memory as pin_memory
-    from bestiary.loading.prefetch import to_device as to_device
     from bestiary.loading.report import PlanReport as PlanReport
     from bestiary.loading.samplers import Sequential as Sequential
     from bestiary.loading.samplers import Shuffled as Shuffled
@@ -74,12 +74,12 @@ _WHERE = {
     "pack_sequences": "packing",
     "pad": "collate",
     "padding_waste": "waste",
-    "pin_memory": "prefetch",
+    "pin_memory": "moving",
     "rename": "fields",
     "stack": "collate",
     "stack_jagged": "jagged",
     "to_additive_mask": "masks",
-    "to_device": "prefetch",
+    "to_device": "moving",
     "to_jagged": "jagged",
     "to_key_padding_mask": "masks",
     "to_sdpa_mask": "masks",

@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -146,7 +147,7 @@ if hasattr(os, "register_at_fork"):
 
 def end_workers(source: Any, workers: list[Any], *, at_once: bool = False) -> None:
     """End the workers of a DataLoader's iterator; at once, where they should not finish what they have in hand."""
-    if getattr(source, "_shutdown", False):
+    if getattr(source, "_shutdown", False) or sys.is_finalizing():  # at its exit a process ends its workers by itself
         return
     event = getattr(source, "_workers_done_event", None)
     if isinstance(event, DoneEvent):

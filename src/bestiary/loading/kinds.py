@@ -24,25 +24,45 @@ def taken_apart(tensor: Tensor) -> Recipe | None:
     if tensor.device.type != "cpu" or (tensor.requires_grad and not tensor.is_leaf):
         return None
     if kind is not Tensor:
-        return _of_a_kind(tensor) if _like_tensor(kind) else None
+        return _of_a_kind(tensor) if is_named_tensor(kind) else None
     if tensor.requires_grad:
         return _requiring_grad, (tensor.detach(),)
     if tensor.layout == torch.sparse_coo:
-        parts = tensor._indices(), tensor._values()
-        return _coordinates, (*parts, tuple(tensor.shape), tensor.is_coalesced())
+        return _coordinates, (*strided_parts(tensor), tuple(tensor.shape), tensor.is_coalesced())
     if tensor.layout in COMPRESSED:
-        across = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
-        pointers = (
-            (tensor.crow_indices(), tensor.col_indices()) if across else (tensor.ccol_indices(), tensor.row_indices())
-        )
-        return _compressed, (*pointers, tensor.values(), tuple(tensor.shape), tensor.layout)
+        return _compressed, (*strided_parts(tensor), tuple(tensor.shape), tensor.layout)
     return None
 
 
-def _like_tensor(kind: type) -> bool:
+def strided_parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors that hold a sparse one's numbers; any other tensor itself."""
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)
+
+
+def is_named_tensor(kind: type) -> bool:
     """Tell whether a subclass is a tensor with a name and attributes, and is pickled like one."""
     own = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__torch_dispatch__", "__slots__")
     return not any(name in base.__dict__ for base in kind.__mro__[: kind.__mro__.index(Tensor)] for name in own)
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """Return a CPU tensor in pinned memory, of the same kind; any other as it is."""
+    if tensor.device.type != "cpu":
+        return tensor
+    if type(tensor) is Tensor or not is_named_tensor(type(tensor)):
+        return tensor.pin_memory()
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass would forget its kind
+        plain = tensor.pin_memory()
+        if plain is tensor:
+            return tensor
+        plain = plain.as_subclass(Tensor)
+    return _made_a_kind(plain, type(tensor), tensor.__dict__, requires_grad=False)
 
 
 def _of_a_kind(tensor: Tensor) -> Recipe:

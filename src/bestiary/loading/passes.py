@@ -8,14 +8,13 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from bestiary.keys import mix
 from bestiary.loading.arguments import check_population, start_method
 from bestiary.loading.dealing import Dealt
 from bestiary.loading.errors import SampleError
 from bestiary.loading.fetch import Fetched, Task, draws_of
-from bestiary.loading.prefetch import pin_memory
+from bestiary.loading.moving import can_pin, pin_memory
 from bestiary.loading.probing import shared_memory_notice
 from bestiary.loading.seeding import OwnGenerators
 from bestiary.loading.sending import check_sendable
@@ -161,9 +160,9 @@ class Pass:
     def _pins(self) -> bool:
         if self.register is not None:  # whoever copies the batches pins what is not registered
             return False
-        if self.loader.pin_memory and not torch.accelerator.is_available():
+        if self.loader.pin_memory and not can_pin():
             self.loader._tell("pin_memory=True, but there is no accelerator to pin memory for; batches stay unpinned")
-        return self.loader.pin_memory is not False and torch.accelerator.is_available()
+        return self.loader.pin_memory is not False and can_pin()
 
     def _check(self) -> None:
         """Before the first batch: what would fail late or in silence is said now."""

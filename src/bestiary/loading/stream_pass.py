@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bestiary.loading.errors import SampleError
 from bestiary.loading.fetch import Fetched
+from bestiary.loading.moving import pin_memory
 from bestiary.loading.passes import Pass
-from bestiary.loading.prefetch import pin_memory
 from bestiary.loading.seeding import OwnGenerators, borrowed_generators
 from bestiary.loading.stream_ends import Evening, steps_of_ranks
 from bestiary.loading.stream_fetch import Group, Opening, StreamFetch, StreamTask

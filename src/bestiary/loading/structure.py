@@ -14,34 +14,45 @@ from torch import Tensor
 _LEAVES = frozenset({type(None), str, bytes, bool, int, float, complex})
 
 
-def map_tensors(batch: Any, change: Callable[[Tensor], Tensor], *, method: str, arguments: tuple[Any, ...]) -> Any:
+def map_tensors(
+    batch: Any, change: Callable[[Tensor], Tensor], *, method: str, arguments: tuple[Any, ...], strict: bool = True
+) -> Any:
     """Return the batch with ``change`` applied to each tensor once, structure and types kept.
 
-    Objects that are no container and have a method of this name are asked by ``method(*arguments)``.
+    Objects that are no container and have a method of this name are asked by ``method(*arguments)``; without it they are
+    an error where they hold tensors, or stay as they are if not ``strict``.
     """
-    done: dict[int, tuple[Tensor, Tensor]] = {}  # by id, with the tensor itself: its id has to stay its own
+    return _Walk(change, method, arguments, strict)(batch)
 
-    def walk(value: Any) -> Any:
+
+class _Walk:
+    """Changes the tensors of a batch; an object and not a function within, which would hold itself and all that it met."""
+
+    def __init__(
+        self, change: Callable[[Tensor], Tensor], method: str, arguments: tuple[Any, ...], strict: bool
+    ) -> None:
+        self.change, self.method, self.arguments, self.strict = change, method, arguments, strict
+        self.done: dict[int, tuple[Tensor, Tensor]] = {}  # by id, with the tensor itself: its id has to stay its own
+
+    def __call__(self, value: Any) -> Any:
         """Change what is in ``value``."""
         kind = type(value)
         if kind in _LEAVES:
             return value
         if isinstance(value, Tensor):
-            if id(value) not in done:
-                done[id(value)] = value, change(value)
-            return done[id(value)][1]
+            if id(value) not in self.done:
+                self.done[id(value)] = value, self.change(value)
+            return self.done[id(value)][1]
         if kind is dict:
-            return {key: walk(part) for key, part in value.items()}
+            return {key: self(part) for key, part in value.items()}
         if kind is list:
-            return [walk(part) for part in value]
+            return [self(part) for part in value]
         if kind is tuple:
-            return tuple(map(walk, value))
-        return _rebuild(value, walk, method, arguments)
-
-    return walk(batch)
+            return tuple(map(self, value))
+        return _rebuild(value, self, self.method, self.arguments, self.strict)
 
 
-def _rebuild(value: Any, walk: Callable[[Any], Any], method: str, arguments: tuple[Any, ...]) -> Any:
+def _rebuild(value: Any, walk: Callable[[Any], Any], method: str, arguments: tuple[Any, ...], strict: bool) -> Any:
     """Rebuild what is not one of Python's plain containers."""
     if isinstance(value, type):
         return value
@@ -60,7 +71,7 @@ def _rebuild(value: Any, walk: Callable[[Any], Any], method: str, arguments: tup
     if dataclasses.is_dataclass(value):
         names = [part.name for part in dataclasses.fields(value) if hasattr(value, part.name)]
         return _with_attributes(value, {name: walk(getattr(value, name)) for name in names})
-    if any(True for _ in tensors_in(value)):
+    if strict and any(True for _ in tensors_in(value)):
         raise TypeError(
             f"a {type(value).__name__} holds tensors but has no method '{method}'; "
             "make it a list, a dict, a named tuple or a dataclass, or give it the method"
