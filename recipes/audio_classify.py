@@ -234,6 +234,8 @@ def tell(at: dict[str, Any], args: argparse.Namespace, folds: int, train: Loader
         place = f"fold {at['fold'] + 1}/{folds}, " if folds > 1 else ""
         speed = f"{report.samples_per_s:.0f} clips/s, waiting for data {report.wait_share:.0%}"
         print(f"{place}epoch {at['epoch'] + 1}/{args.epochs}: {text}; {speed}", flush=True)
+        if (at["fold"] + 1, at["epoch"] + 1) == (folds, args.epochs):
+            print(report)  # was the input the bottleneck, and which part of it
 
 
 def fit(

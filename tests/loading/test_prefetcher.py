@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from bestiary.loading import DevicePrefetcher, Loader, lanes, prefetch, to_device
 from loader_datasets import Noisy, Pictures, Plain
@@ -438,6 +439,22 @@ def test_slots_are_kept_until_their_copies_are_done(monkeypatch: pytest.MonkeyPa
     del prefetcher, loader
     gc.collect()
     assert device.registered == {}, "what was registered is given back"
+
+
+class PictureStream(IterableDataset[dict[str, Any]]):
+    """The pictures of ``Pictures`` one after the other."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(Pictures(80)[number] for number in range(80))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_stream_has_a_slot_for_the_batch_that_it_keeps_to_itself(monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
+    device = late_device(monkeypatch, lag=3)
+    batches = DevicePrefetcher(Loader(PictureStream(), batch_size=2, num_workers=1), "xpu", depth=depth)
+    assert [batch["image"][0, 0, 0, 0].item() for batch in batches] == list(range(0, 80, 2))
+    places = [(start, start + size) for start, size in device.registered.items()]
+    assert all(any(start <= address < end for start, end in places) for address in device.copied)
 
 
 def test_without_keeping_slots_late_copies_read_other_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import time
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,6 +68,34 @@ def test_workers_are_taken_where_samples_take_long(two_cores: None) -> None:
 def test_none_where_handing_over_costs_more(two_cores: None) -> None:
     loader, told = auto(Plain(100_000), batch_size=1, collate=untouched)
     assert loader.num_workers == 0 and "took 0" in told
+
+
+class Opens(Plain):
+    """Row i of a file that is opened when it is first needed, as many a dataset does; numbers of 7 digits, a line each."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        super().__init__(size)
+        path.write_text("".join(f"{number:07}\n" for number in range(size)))
+        self.path, self.file = path, None
+
+    def __getitem__(self, index: int) -> int:
+        if self.file is None:
+            self.file = open(self.path, "rb")  # noqa: SIM115 - kept open
+        self.file.seek(8 * index)
+        time.sleep(0.001)
+        return int(self.file.read(8))
+
+
+@pytest.mark.parametrize("options", [{"num_workers": "auto"}, {"num_workers": 2, "transport": "torch"}])
+@pytest.mark.filterwarnings("ignore:bestiary", "ignore:unclosed file")
+def test_a_dataset_that_keeps_its_file_is_not_read_before_workers_are_forked(
+    options: dict[str, Any], two_cores: None, tmp_path: Path
+) -> None:
+    dataset = Opens(tmp_path / "rows.txt", 800)
+    loader = Loader(dataset, batch_size=8, multiprocessing_context="fork", **options)
+    assert dataset.file is None and loader.num_workers == 2
+    assert torch.cat(list(loader)).tolist() == list(range(800))
+    assert dataset.file is None, "never read in this process"
 
 
 def test_none_for_a_short_epoch_and_for_one_core(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +164,19 @@ def test_case_f24_too_little_shared_memory_is_told_before_the_first_epoch(small:
     told = [str(one.message) for one in caught if "bestiary" in str(one.message)]  # torch, too, may say something
     assert len(told) == 1
     assert re.search(r"160 MB.*64 MB.*transport='slots'.*fewer workers.*--shm-size", told[0])
+
+
+class LargeRows(IterableDataset[dict[str, Any]]):
+    """A stream of samples of 20 MB."""
+
+    def __iter__(self) -> Any:
+        return iter(Large(3)[number] for number in range(3))
+
+
+def test_case_f24_of_a_stream_it_is_told_with_the_first_batch(small: None) -> None:
+    loader = Loader(LargeRows(), batch_size=1, num_workers=2, prefetch_factor=4, transport="torch")
+    with pytest.warns(UserWarning, match=r"160 MB.*64 MB"):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("options", [{"transport": "slots"}, {"transport": "torch", "prefetch_factor": 1}])

@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from bestiary.loading import Loader
+from bestiary.loading import Collate, Loader
 from loader_datasets import Pictures, Plain, Structures, structure
 
 
@@ -139,6 +140,40 @@ def test_a_view_of_a_batch_keeps_its_memory() -> None:
 def test_kept_batches_of_this_process_stay_as_they_are() -> None:
     kept = list(Loader(Pictures(16), batch_size=2))
     assert [batch["image"][0].unique().tolist() for batch in kept] == [[2 * n] for n in range(8)]
+
+
+class Arrays(Plain):
+    """Pictures of 192 kB as numpy arrays."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"image": np.full((3, 256, 256), index, np.uint8)}
+
+
+class Named(Collate):
+    """A collator that adds nothing."""
+
+
+@pytest.mark.parametrize(("dataset", "collate"), [(Arrays(40), None), (Pictures(40), Named())])
+def test_arrays_too_are_collated_into_memory_that_was_used(dataset: Any, collate: Any) -> None:
+    places = set()
+    for number, batch in enumerate(Loader(dataset, batch_size=2, collate=collate)):
+        assert batch["image"][:, 0, 0, 0].tolist() == [2 * number, 2 * number + 1]
+        places.add(batch["image"].data_ptr())
+    assert len(places) <= 3, "fresh memory would lie at more places, or would have to be touched anew"
+
+
+def test_the_bound_of_the_report_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is no multiple of what slots grow by, and several passes may be under way."""
+    for place in ("teams", "workers"):
+        monkeypatch.setattr(f"bestiary.loading.{place}.memory_share", lambda: 7 << 20)
+    loader = Loader(Pictures(160), batch_size=7, num_workers=1)  # 1.3 MB
+    running = [iter(loader) for _ in range(3)]
+    for batches in running:
+        for _ in range(8):
+            next(batches)
+        report = loader.report()
+        assert 0 < report.held_bytes <= report.most_bytes
+    assert 7 << 20 < report.held_bytes and report.most_bytes <= 3 * (7 << 20)
 
 
 def test_channels_last_stays() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -79,3 +80,12 @@ def from_array(array: np.ndarray[Any, Any], name: str) -> Tensor:
         raise CollateError(
             f"{field(name)} has numpy dtype {array.dtype}, which torch does not know; convert it in the dataset"
         ) from None
+
+
+@lru_cache(maxsize=64)
+def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
+    """Return torch's name of a numpy dtype, None where it has none: foreign byte order, words, objects."""
+    try:
+        return torch.from_numpy(np.empty(0, dtype)).dtype
+    except (TypeError, ValueError):
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import re
@@ -120,6 +121,11 @@ class DoneEvent:
 _ours: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators whose workers this process has started
 
 
+def lacks_descriptors(error: Exception) -> bool:
+    """Tell whether workers could not start for want of descriptors; a fork server passes on 256 at most."""
+    return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "too many fds" in str(error)
+
+
 def take_charge(source: Any) -> None:
     """Make the end of a DataLoader's iterator harmless, however it comes.
 
@@ -127,6 +133,8 @@ def take_charge(source: Any) -> None:
     order, and the iterator, which sends its workers home when it goes, would write to closed queues, that is to whatever
     has got the numbers of their descriptors since. In a forked process it lets go without a word to its parent's workers.
     """
+    if source in _ours:
+        return
     event = getattr(source, "_workers_done_event", None)
     if hasattr(event, "_cond"):
         source._workers_done_event = DoneEvent(event)

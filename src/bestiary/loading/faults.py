@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from bestiary.loading.errors import portable
+
 HOW_TO_PAD = "make them equal in the transform, or pad the last axis with Collate(pad={field: value})"
 
 
 class CollateError(ValueError):
-    """Samples that do not fit together: the text names the field, the positions in the batch, and what was found."""
+    """Samples that do not fit together: the text names the field, the positions in the batch, and what was found.
+
+    It pickles with its cause, whose traceback in a worker travels as text.
+    """
+
+    def __reduce__(self) -> tuple[Callable[..., CollateError], tuple[Any, ...]]:
+        return _with_cause, (type(self), self.args, portable(self.__cause__))
+
+
+def _with_cause(kind: type[CollateError], arguments: tuple[Any, ...], cause: BaseException | None) -> CollateError:
+    error = kind(*arguments)
+    error.__cause__ = cause
+    return error
 
 
 def under(name: str, key: Any) -> str:

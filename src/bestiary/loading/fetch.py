@@ -48,6 +48,7 @@ class Fetch:
     """``fetch[task]`` makes one batch; the same object serves the main process and, pickled, every worker."""
 
     batch_size = 1  # of a stream, whose tasks do not tell what is in a batch
+    ahead = 0  # batches that a pass keeps to itself before it hands them on
 
     def __init__(
         self, dataset: Any, collate: Callable[[Sequence[Any]], Any], seed: int, policy: Policy, threads: int | None
@@ -159,7 +160,7 @@ class Fetch:
     @property
     def collate_draws(self) -> bool:
         """Whether the collator may draw: one of the user's own, which also may keep what it makes."""
-        return type(self.collate) is not Collate
+        return not isinstance(self.collate, Collate) or type(self.collate).__call__ is not Collate.__call__
 
     def _collated(self, samples: Sequence[Any]) -> Any:
         if self.landlord is None or self.collate_draws:

@@ -175,6 +175,7 @@ class Loader:
         watch.held_bytes = (
             self._crew.held_bytes() if self._crew is not None else getattr(self._fetch.landlord, "size", 0)
         )
+        watch.most_bytes = self.most_bytes() if self._run is not None else 0
         return watch.report()
 
     # -- state

@@ -70,7 +70,6 @@ class Pass:
         watch, pins = self.watch, self._pins()
         source = self._source()
         try:
-            watch.most_bytes = loader.most_bytes()
             watch.start = asked = time.perf_counter()
             for fetched in source:
                 self._account(fetched)
@@ -211,7 +210,14 @@ class Pass:
             return
         loader._told.add("shared")
         first, task = self.dealt.batches[0], next(self._tasks())
-        fetched = loader._fetch[task._replace(indices=task.indices[:1], spares=[])]
-        notice = shared_memory_notice(fetched.batch, len(first), loader.num_workers, crew.prefetch_factor)
-        if notice is not None:
-            loader._tell(notice)
+        fetched = crew.trial(task._replace(indices=task.indices[:1], spares=[]))
+        if fetched is not None:
+            self._compare_shared_memory(fetched.batch, len(first))
+
+    def _compare_shared_memory(self, batch: Any, times: int) -> None:
+        """Say so where shared memory will not hold the batches under way, of so many times this one's size."""
+        loader, crew = self.loader, self.loader._crew
+        if crew is not None:
+            notice = shared_memory_notice(batch, times, loader.num_workers, crew.prefetch_factor)
+            if notice is not None:
+                loader._tell(notice)

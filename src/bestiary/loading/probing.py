@@ -51,17 +51,18 @@ def workers_for(loader: Loader, threads: int | None, transport: Transport, prefe
 
     make = partial(Loader, loader.dataset, plan=loader.plan, collate=loader.collate, **options)
     count, reason = choose_workers(
-        lambda count: make(num_workers=count, prefetch_factor=prefetch_factor if count else None), prefetch_factor
+        lambda count: make(num_workers=count, prefetch_factor=prefetch_factor), prefetch_factor
     )
     warnings.warn(f"bestiary: num_workers='auto' took {count}: {reason}", stacklevel=3)
     return count
 
 
-def choose_workers(make: Callable[[int], Iterable[Any]], prefetch_factor: int | None) -> tuple[int, str]:
+def choose_workers(make: Callable[[int], Loader], prefetch_factor: int | None) -> tuple[int, str]:
     """Return a number of workers, none or one for each core (8 at most), and the reason in a line.
 
-    A try without workers comes first, of a second at most, then one with workers. These have to be a tenth faster, since they
-    cost memory and time to start. A try that meets an error ends there: the pass itself will tell it.
+    First one worker tells what a batch takes without handing it over, then several are tried, each for a second at most. These
+    have to be a tenth faster, since they cost memory and time to start. A try that meets an error ends there: the pass itself
+    will tell it. Nothing is read in this process: a dataset may keep a file that it opens, and workers would share its place.
 
     Args:
         make: gives a loader with so many workers.
@@ -71,12 +72,19 @@ def choose_workers(make: Callable[[int], Iterable[Any]], prefetch_factor: int | 
     count = min(MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if count < 2:
         return 0, "this process has one core, which workers would only share"
-    none = _try(make(0), 0)
+    none = _alone(make(1))
     if none.whole:
         return 0, f"an epoch takes {none.seconds:.2g} s without workers, and starting them takes as long"
     some = _try(make(count), count * (prefetch_factor or 2))
     told = f"{none.rate:.3g} batches/s without workers, {some.rate:.3g} with {count}"
     return (count, told) if some.rate > GAIN * none.rate else (0, f"{told}: handing batches over costs what it saves")
+
+
+def _alone(loader: Loader) -> Try:
+    """Go through the first batches in one worker, and count only the time in which it made them."""
+    whole = _try(loader, 1).whole
+    report = loader.report()
+    return Try(report.batches / max(1e-9, report.fetch_s), report.fetch_s, whole)
 
 
 def _try(loader: Iterable[Any], ahead: int) -> Try:

@@ -16,10 +16,8 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing import reduction
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,8 +46,10 @@ class Slots:
         self._each = each
         self._free = [list(range(worker * each, (worker + 1) * each)) for worker in range(workers)]
         self._lent: set[int] = set()
-        self.leased: dict[int, set[int]] = {}  # slots with batches in use, and processes that were forked meanwhile
-        self._kept: list[tuple[int, set[int]]] = []  # slots that only such processes may still look at
+        self.leased: dict[
+            int, set[Onlookers]
+        ] = {}  # slots with batches in use, and processes that were forked meanwhile
+        self._kept: list[tuple[int, set[Onlookers]]] = []  # slots that only such processes may still look at
         _known.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -64,8 +64,8 @@ class Slots:
     def lend(self, worker: int) -> int | None:
         """Return a free slot of a worker, None where all hold batches that are still in use."""
         if self._kept:
-            gone = [slot for slot, pids in self._kept if not any(map(_alive, pids))]
-            self._kept = [(slot, pids) for slot, pids in self._kept if slot not in gone]
+            gone = [slot for slot, looking in self._kept if not any(one.live() for one in looking)]
+            self._kept = [(slot, looking) for slot, looking in self._kept if slot not in gone]
             for slot in gone:
                 self._free[slot // self._each].append(slot)
         if not self._free[worker]:
@@ -96,10 +96,10 @@ class Slots:
         return lease
 
     def _release(self, slot: int) -> None:
-        pids = self.leased.pop(slot, None)
-        if pids:
-            self._kept.append((slot, pids))
-        elif pids is not None:
+        looking = self.leased.pop(slot, None)
+        if looking:
+            self._kept.append((slot, looking))
+        elif looking is not None:
             self._free[slot // self._each].append(slot)
 
     def abandon(self) -> None:
@@ -136,10 +136,13 @@ class Slots:
         file, known = self.files[slot], self._maps.get(slot)
         if (known is None or len(known) < size) and os.fstat(file).st_size < size:
             try:
-                os.posix_fallocate(file, 0, -(-size // GRAIN) * GRAIN)
+                os.posix_fallocate(file, 0, min(-(-size // GRAIN) * GRAIN, self.limit))
             except OSError:  # no memory left for it
                 return None
-        return np.frombuffer(self._map(slot, size), dtype=np.uint8, count=size)
+        try:
+            return np.frombuffer(self._map(slot, size), dtype=np.uint8, count=size)
+        except OSError:  # too many open files: a map takes a descriptor
+            return None
 
     # -- in both
 
@@ -182,6 +185,41 @@ _known: weakref.WeakSet[Slots] = weakref.WeakSet()
 _forking = threading.local()
 
 
+class Onlookers:
+    """A forked process and all that it forks: they hold one end of a pipe, whose other end tells when the last is gone.
+
+    No process looks after its grandchildren, and a number of one may have passed to another.
+    """
+
+    def __init__(self) -> None:
+        self.gone, self.pid = False, os.getpid()
+        try:
+            self.ours, self.theirs = os.pipe()
+        except OSError:  # too many open files: what such a process may look at is never used again
+            self.ours = self.theirs = -1
+            return
+        os.set_blocking(self.ours, False)
+
+    def live(self) -> bool:
+        """Tell whether one of them is still there."""
+        if not self.gone and self.ours >= 0:
+            try:
+                self.gone = os.read(self.ours, 1) == b""
+            except BlockingIOError:
+                return True
+            os.close(self.ours)
+        return not self.gone
+
+    def close(self, *, here: bool) -> None:
+        """Let go of the end that is not this process's, ``here`` where it is the one that forked."""
+        if self.ours >= 0:
+            os.close(self.theirs if here else self.ours)
+
+    def __del__(self) -> None:
+        if not self.gone and self.ours >= 0 and self.pid == os.getpid():
+            os.close(self.ours)
+
+
 def keep_only(own: Slots | None) -> None:
     """In a forked worker: let go of the slots of other loaders."""
     for slots in list(_known):
@@ -189,46 +227,27 @@ def keep_only(own: Slots | None) -> None:
             slots.abandon()
 
 
-@contextmanager
-def own_forks() -> Iterator[None]:
-    """Fork workers of ours in this block, which look at no batch that is in use here."""
-    _forking.own = True
-    try:
-        yield
-    finally:
-        _forking.own = False
-
-
 def _before_fork() -> None:
-    _forking.before = _children()
+    _forking.onlookers = Onlookers() if any(slots.leased for slots in list(_known)) else None
 
 
 def _after_fork() -> None:
     """Note in the parent that a child sees the batches that are in use: their slots wait for its end, too."""
-    if not getattr(_forking, "own", False):
-        born = _children() - _forking.before
+    onlookers: Onlookers | None = _forking.onlookers
+    if onlookers is not None:
+        onlookers.close(here=True)
         for slots in list(_known):
-            for pids in list(slots.leased.values()):
-                pids |= born
+            for looking in list(slots.leased.values()):
+                looking.add(onlookers)
 
 
-def _children() -> set[int]:
-    """Return the processes that this thread has started."""
-    try:
-        return set(map(int, Path("/proc/thread-self/children").read_text().split()))
-    except OSError:  # a kernel without this file
-        return set()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def _in_child() -> None:
+    if _forking.onlookers is not None:
+        _forking.onlookers.close(here=False)
 
 
 if hasattr(os, "memfd_create"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 def _undo(undo: Callable[[], None], pid: int) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bestiary.loading.converting import as_array, from_array, leaves
+from bestiary.loading.converting import as_array, from_array, leaves, torch_dtype
 from bestiary.loading.faults import (
     CollateError,
     check_new,
@@ -100,7 +100,19 @@ def _room(values: Sequence[Tensor]) -> Tensor | None:
 
 def _arrays(values: Sequence[Any], name: str, _: Special) -> Tensor:
     raise_unequal(values, name)
-    return from_array(np.stack(values), name)
+    dtype = torch_dtype(values[0].dtype)
+    place = None if dtype is None else room((len(values), *values[0].shape), dtype)
+    if place is None:
+        return from_array(np.stack(values), name)
+    np.stack(values, out=place.numpy())
+    return place
+
+
+def _masked(values: Sequence[Any], name: str, _: Special) -> Tensor:
+    raise CollateError(
+        f"{field(name)} holds masked arrays, whose mask has no place in a tensor; "
+        "return array.filled(0) and array.mask as two fields"
+    )
 
 
 def _numbers(values: Sequence[Any], name: str, _: Special) -> Tensor:
@@ -133,7 +145,12 @@ def _tuples(values: Sequence[tuple[Any, ...]], name: str, special: Special) -> A
     if len({type(value) for value in values}) > 1:
         raise CollateError(f"{field(name)}: types differ: {found(values, kind_of)}; give every sample the same type")
     parts = _columns(values, names, name, special)
-    return kind._make(parts) if hasattr(kind, "_make") else kind(parts)
+    if hasattr(kind, "_make"):
+        return kind._make(parts)
+    try:
+        return kind(parts)
+    except TypeError:  # torch.Size takes whole numbers
+        return tuple(parts)
 
 
 def _columns(values: Sequence[Sequence[Any]], names: Sequence[Any], name: str, special: Special) -> list[Any]:
@@ -176,6 +193,7 @@ def _way(kinds: frozenset[type]) -> Callable[[Any, str, Special], Any] | None:
 _WAYS: list[tuple[Any, Callable[[Any, str, Special], Any]]] = [
     (Tensor, _tensors),
     ((str, bytes), _strings),
+    (np.ma.MaskedArray, _masked),
     ((np.ndarray, np.generic), _arrays),
     ((bool, int, float), _numbers),
     (Mapping, _dicts),

@@ -53,6 +53,7 @@ class Group(NamedTuple):
 class StreamFetch(Fetch):
     """``fetch[task]`` reads on and makes one batch; the same object serves the main process and, pickled, every worker."""
 
+    ahead = 1  # each batch is handed on when it is known whether another one comes
     _opening: Opening | None = None
     _iterator: Any = None
     _count = 0
@@ -180,7 +181,8 @@ class StreamFetch(Fetch):
     def sentence(self, task: Any, error: Exception, what: str) -> str:
         """Say what happened to a batch, and where in the stream it ends."""
         cause = str(error) if isinstance(error, CollateError) else describe(error)
-        return f"a batch of epoch {task.epoch} {what}: {cause}; it ends at {getattr(self._iterator, 'position', None)}"
+        place = getattr(self._iterator, "position", None)
+        return f"a batch of epoch {task.epoch} {what}: {cause}{'' if place is None else f'; it ends at {place}'}"
 
 
 def open_reader(stream: Any, reader: int, readers: int, epoch: int, seed: int, positions: list[Any] | None) -> Any:

@@ -75,7 +75,6 @@ class StreamPass(Pass):
         watch, pins = self.watch, self._pins()
         source = Evening(self).over(self._in_turn())
         try:
-            watch.most_bytes = loader.most_bytes()
             watch.start = asked = time.perf_counter()
             ahead, failure = self._next(source)
             while ahead is not None:
@@ -83,6 +82,7 @@ class StreamPass(Pass):
                 ahead, failure = self._next(source)
                 self._receive(made, last=ahead is None and failure is None)
                 if made.batch is not None:
+                    self._look_at_first(made.batch)
                     batch = pin_memory(made.batch) if pins else made.batch
                     watch.waited(asked)
                     watch.batches, watch.samples = watch.batches + 1, watch.samples + made.samples
@@ -96,6 +96,14 @@ class StreamPass(Pass):
         finally:
             self.running = False
             source.close()
+
+    def _look_at_first(self, batch: Any) -> None:
+        """Where tensors go through /dev/shm: compare what there is with the first batch; a try beforehand might use a stream up."""
+        crew, loader = self.loader._crew, self.loader
+        if "shared" not in loader._told:
+            loader._told.add("shared")
+            if crew is not None and not crew.most_bytes():
+                self._compare_shared_memory(batch, 1)
 
     # -- batches
 
@@ -142,6 +150,8 @@ class StreamPass(Pass):
                     continue
                 while not queues[turn]:
                     fetched = next(raw)
+                    if fetched.failure is not None and fetched.batch is None:
+                        raise fetched.failure  # what could not be sent tells no more
                     queues[fetched.batch.worker].append(fetched)
                 fetched = queues[turn].popleft()
                 if fetched.failure is not None:

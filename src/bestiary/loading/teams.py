@@ -59,6 +59,13 @@ class Team:
             self.slots.take_all_back()
             self.slots.register = register
 
+    def do_without_slots(self, why: Exception) -> None:
+        """Give the slots' descriptors back; large batches travel in messages."""
+        if self.slots is not None:
+            self.slots.abandon()
+            self.slots = None
+        warnings.warn(f"bestiary: no slots of shared memory ({why}); large batches travel in messages", stacklevel=7)
+
     def unpacked(self, parcels: list[Parcel | Fetched], slot: int | None) -> Iterator[Fetched]:
         """Yield what a worker sent, and learn from it whether batches may ride together."""
         lease = self._lease(parcels, slot)

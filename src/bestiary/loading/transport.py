@@ -53,8 +53,7 @@ class WorkerFetch:
         begun = time.perf_counter()
         try:
             if not self.packed:
-                rehearse(fetched)  # in torch's queue an error would be printed, and the batch never come
-                return fetched
+                return rehearse(fetched)  # in torch's queue an error would be printed, and the batch never come
             parcel = pack(fetched, desk)
             return parcel._replace(seconds=time.perf_counter() - begun)
         except Exception as error:  # noqa: BLE001 - whatever it is, it cannot be sent

@@ -10,24 +10,39 @@ import time
 import warnings
 import weakref
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from bestiary.loading.deaths import LOSSES, DeathWatch, advice, any_ended, end_workers, ending, starting, take_charge
+from bestiary.loading.arguments import start_method
+from bestiary.loading.deaths import (
+    LOSSES,
+    DeathWatch,
+    advice,
+    any_ended,
+    end_workers,
+    ending,
+    lacks_descriptors,
+    starting,
+    take_charge,
+)
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.parcels import Parcel
 from bestiary.loading.pipe import prepare
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
-from bestiary.loading.slots import MOST_SLOTS, Register, Slots, keep_only, own_forks
+from bestiary.loading.slots import MOST_SLOTS, Register, Slots, keep_only
 from bestiary.loading.surroundings import on_cpu
 from bestiary.loading.teams import Team
 from bestiary.loading.transport import WorkerFetch
 
 Transport: TypeAlias = Literal["slots", "torch"]
+UNGUARDED = (
+    'Where workers are not forked, the part of a program that starts them stands below: if __name__ == "__main__":'
+)
 WATCH_EVERY_S = 0.2  # how often a worker looks whether its parent still lives
 
 
@@ -47,38 +62,38 @@ class Crew:
         self.fetch, self.num_workers, self.persistent, self.timeout = fetch, num_workers, persistent, timeout
         self.packed = transport != "torch"
         self.prefetch_factor = prefetch_factor
-        wanted = 3 + (prefetch_factor or 2)  # slots: besides batches made ahead, the one in use and two that are copied
+        # slots: besides batches made ahead, the one in use and two that are copied
+        wanted = 3 + fetch.ahead + (prefetch_factor or 2)
         self.each = max(1, min(wanted, MOST_SLOTS // num_workers))
         self._settings = {"multiprocessing_context": context, "prefetch_factor": prefetch_factor}
         self._idle: tuple[Team, DataLoader[Any] | None] | None = None  # of the pass before
-        self._slots: weakref.ref[Slots] | None = None  # of the pass that began last
+        self._slots: weakref.WeakSet[Slots] = (
+            weakref.WeakSet()
+        )  # of all passes that are under way, and of the idle team
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_idle": None, "_slots": None}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_idle", "_slots")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_idle": None, "_slots": weakref.WeakSet()}
 
     def held_bytes(self) -> int:
-        """Return the memory that the slots of the pass that began last take."""
-        slots = None if self._slots is None else self._slots()
-        return 0 if slots is None else slots.size()
+        """Return the memory that slots take now."""
+        return sum(slots.size() for slots in self._slots)
 
     def most_bytes(self) -> int:
-        """Return the most memory that slots may take."""
+        """Return the most memory that slots may take: the share of one pass, times the passes that are under way at once."""
         slots = self.num_workers * self.each
-        return memory_share() // slots * slots if self.packed and hasattr(os, "memfd_create") else 0
+        share = memory_share() // slots * slots if self.packed and hasattr(os, "memfd_create") else 0
+        return share * max(1, len(self._slots))
 
     def run(self, tasks: Iterable[Task], seed: int, register: Register | None) -> Generator[Fetched, None, None]:
         """Yield a result for each task, in registered slots if asked. A worker's death or a time-out is an error that names the samples in hand."""
         team, loader = self._claim()
-        self._slots = None if team.slots is None else weakref.ref(team.slots)
+        if team.slots is not None:
+            self._slots.add(team.slots)
         team.begin(tasks, seed, register)
-        with on_cpu(), own_forks(), starting():
-            loader = self._open(team) if loader is None else loader
-            try:
-                source = iter(loader)
-            except RuntimeError as error:
-                if str(error).startswith("DataLoader worker"):
-                    raise WorkerDied(f"{error}; it died before its first batch") from error
-                raise
+        loader, source = self._begun(team, loader)
         prepare(source)
         take_charge(source)
         workers = list(getattr(source, "_workers", []))
@@ -103,9 +118,49 @@ class Crew:
             if self._idle is None:
                 self._idle = team, loader
 
+    def _begun(self, team: Team, loader: DataLoader[Any] | None) -> tuple[DataLoader[Any], Any]:
+        """Start the workers, or have those of the pass before begin another one."""
+        kept = loader is not None
+        with on_cpu(), starting():
+            loader = self._open(team) if loader is None else loader
+            try:
+                return loader, iter(loader)
+            except (*LOSSES, ValueError) as error:
+                failure = error
+            if not kept and team.slots is not None and lacks_descriptors(failure):
+                team.do_without_slots(failure)
+                loader = self._open(team)
+                return loader, iter(loader)
+        source = getattr(loader, "_iterator", None)
+        workers = list(getattr(source, "_workers", []))
+        text = str(failure)
+        if not text.startswith(("DataLoader worker", "DataLoader timed out")) and not (kept and any_ended(workers)):
+            raise failure
+        dead = [
+            f"worker {n} (pid {one.pid}, {ending(one)})" for n, one in enumerate(workers) if one.exitcode is not None
+        ]
+        if kept:
+            end_workers(source, workers, at_once=True)
+            told = f"{'; '.join(dead) or text} while workers finished what they had in hand of the pass before, which was left"
+            raise WorkerDied(f"{told}; the next pass starts new ones") from failure
+        raise WorkerDied(f"{text}; it died before its first batch. {UNGUARDED}") from failure
+
+    def trial(self, task: Task) -> Fetched | None:
+        """Make one batch in a worker of its own: read here, a file that the dataset keeps open would be shared by workers."""
+        crew = Crew(self.fetch, 1, self._settings["multiprocessing_context"], False, 1, self.timeout, "slots")
+        with closing(crew.run([task], 0, None)) as made:
+            try:
+                return next(made)
+            except WorkerDied:  # so will the pass's own
+                return None
+
     def _results(self, team: Team, source: Iterator[Any], workers: list[Any], watch: DeathWatch) -> Iterator[Fetched]:
         received = 0
         while True:
+            if team.pid != os.getpid():
+                raise RuntimeError(
+                    "this pass belongs to the process that began it; after a fork begin another one: iter(loader)"
+                )
             if team.under_way and watch.due() and any(worker.exitcode is not None for worker in workers):
                 raise self._explained(team, RuntimeError("DataLoader worker exited"), workers, received)
             try:
@@ -183,7 +238,9 @@ class Crew:
         parts = [
             f"worker {n} (pid {workers[n].pid}, {ending(workers[n])}) {self._doing(team, n, received)}" for n in dead
         ]
-        return WorkerDied(f"{'; '.join(parts) or text}. {advice(text, [workers[n].exitcode for n in dead])}")
+        codes = [workers[n].exitcode for n in dead]
+        unguarded = not received and 1 in codes and start_method(self._settings["multiprocessing_context"]) != "fork"
+        return WorkerDied(f"{'; '.join(parts) or text}. {UNGUARDED if unguarded else advice(text, codes)}")
 
     def _doing(self, team: Team, number: int, received: int) -> str:
         """Say which sample a worker was reading, and what it had in hand: it may have made more than it could send."""
