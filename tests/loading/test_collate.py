@@ -221,3 +221,11 @@ def test_wrong_options(wrong: dict[str, Any]) -> None:
 def test_stack_is_torch_stack(rows: list[list[int]]) -> None:
     tensors = [torch.tensor(row) for row in rows]
     assert torch.equal(stack(tensors), torch.stack(tensors))
+
+
+def test_sizes_become_a_tuple_and_masked_arrays_are_refused() -> None:
+    batch = Collate()([{"size": torch.Size([2, 3])}, {"size": torch.Size([4, 5])}])
+    assert type(batch["size"]) is tuple and [part.tolist() for part in batch["size"]] == [[2, 4], [3, 5]]
+    masked = np.ma.masked_array([1, 2], mask=[True, False])
+    with pytest.raises(CollateError, match=r"field 'x' holds masked arrays.*filled\(0\)"):
+        Collate()([{"x": masked}, {"x": masked}])

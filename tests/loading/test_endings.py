@@ -10,11 +10,13 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import IterableDataset
 
 from bestiary.loading import CollateError, Loader, WorkerDied
 from loader_datasets import Pictures, Plain
@@ -277,3 +279,102 @@ def test_a_worker_that_dies_in_the_midst_of_a_message_is_told_in_a_thread_too() 
     thread.join(60)
     assert not thread.is_alive()
     assert len(told) == 1 and "killed by SIGKILL" in told[0] and "had in hand batch 6 of epoch 0" in told[0]
+
+
+class Hangs(Plain):
+    """One sample takes long in a worker, the others no time."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 6 and multiprocessing.parent_process() is not None:
+            time.sleep(4)
+        return {"index": index}
+
+
+def test_kept_workers_that_hang_after_a_pass_was_left_are_told() -> None:
+    loader = Loader(Hangs(40), batch_size=2, num_workers=2, persistent_workers=True, timeout=1)
+    for _ in loader:
+        break
+    time.sleep(0.2)
+    with pytest.raises(WorkerDied, match="timed out.* of the pass before, which was left"):
+        next(iter(loader))
+    assert next(iter(loader))["index"].tolist() == [0, 1], "the next pass has new workers"
+
+
+@pytest.mark.parametrize("transport", ["slots", "torch"])
+def test_a_stream_whose_batch_cannot_be_sent_says_so(transport: Any) -> None:
+    class Numbers(IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return iter(range(4))
+
+    loader = Loader(Numbers(), batch_size=2, num_workers=1, collate=unsendable, transport=transport)
+    with pytest.raises(CollateError, match="a batch of epoch 0 could not be sent to the main process"):
+        list(loader)
+
+
+def helper(samples: list[Any]) -> Any:
+    return samples[0]["no such key"]
+
+
+def test_an_error_of_a_collator_comes_with_the_workers_traceback() -> None:
+    with pytest.raises(CollateError, match="no such key") as caught:
+        list(Loader(Plain(4), batch_size=2, num_workers=1, collate=helper))
+    assert 'return samples[0]["no such key"]' in "".join(traceback.format_exception(caught.value))
+
+
+WITHOUT_MEMORY = """
+    import resource, sys, warnings
+    sys.path.insert(0, {support!r})
+    from loader_datasets import Pictures
+    from bestiary.loading import CollateError, Loader
+
+    if __name__ == "__main__":
+        warnings.simplefilter("ignore")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))  # holds for shared memory, too
+        try:
+            list(Loader(Pictures(64), batch_size=16, num_workers=2, transport="torch"))
+        except CollateError as error:
+            print(error)
+"""
+
+
+def test_too_little_shared_memory_on_torchs_way_is_an_error_and_no_hang(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(textwrap.dedent(WITHOUT_MEMORY.format(support=SUPPORT)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert "batch 0 of epoch 0 could not be sent to the main process" in done.stdout, done.stderr
+
+
+UNGUARDED = """
+    from bestiary.loading import Loader
+    list(Loader(list(range(8)), num_workers=1, multiprocessing_context="spawn"))
+"""
+
+
+def test_a_program_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(textwrap.dedent(UNGUARDED))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stderr.splitlines()[-1].endswith('stands below: if __name__ == "__main__":')
+
+
+AT_THE_END = """
+    import sys
+    sys.path.insert(0, {support!r})
+    from loader_datasets import Plain
+    from bestiary.loading import DevicePrefetcher, Loader
+
+    if __name__ == "__main__":
+        for persistent in (False, True):
+            batches = iter(Loader(Plain(40), batch_size=2, num_workers=2, persistent_workers=persistent))
+            ahead = iter(DevicePrefetcher(Loader(Plain(40), batch_size=2, num_workers=2), "cpu"))
+            next(batches), next(ahead)
+            globals()[f"kept{{persistent}}"] = batches, ahead
+        print("done")
+"""
+
+
+def test_a_program_that_ends_in_the_midst_of_a_pass_says_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(textwrap.dedent(AT_THE_END.format(support=SUPPORT)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

@@ -86,6 +86,75 @@ def test_processes_that_share_a_loader_by_forking_have_memory_of_their_own(worke
         assert len(one) == len(other) == 1 and one != other
 
 
+class Rows(Plain):
+    """Sample i is 1.2 MB of i: too large for a message."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((300, 1000), float(index))
+
+
+class Buffer(Plain):
+    """Every sample is the mean of a batch of another loader, which the main process does not hold any more."""
+
+    rows: Any = None
+
+    def __getitem__(self, index: int) -> float:
+        time.sleep(0.02)
+        return float(self.rows.mean())
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_batch_that_a_workers_dataset_holds_stays_as_it_was(own: bool) -> None:
+    buffer = Buffer(40)
+    first = Loader(Rows(200), batch_size=1, num_workers=1)
+    batches = iter(first)
+    buffer.rows = next(batches)
+    seen = set()
+    for number, batch in enumerate(Loader(buffer, batch_size=1, num_workers=1, multiprocessing_context="fork")):
+        seen.add(batch.item())
+        buffer.rows = None
+        if number < 20:
+            next(batches) if not own else next(iter(first))
+    assert seen == {0.0}
+
+
+def test_a_batch_in_a_process_whose_parent_is_gone_stays_as_it_was() -> None:
+    batches = iter(Loader(Rows(60), batch_size=1, num_workers=1))
+    batch = next(batches)
+    (wait, go), (answer, tell) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        if os.fork() == 0:
+            os.read(wait, 1)
+            os.write(tell, repr(batch.unique().tolist()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    del batch
+    for _ in range(30):
+        next(batches)
+    os.write(go, b"x")
+    assert os.read(answer, 100) == b"[0.0]"
+    for end in (wait, go, answer, tell):
+        os.close(end)
+
+
+def begins_and_goes_on(held: list[Any], answers: Any) -> None:
+    try:
+        next(held[0])
+    except RuntimeError as error:
+        answers.put(str(error))
+
+
+def test_a_pass_is_not_gone_on_with_in_a_forked_process() -> None:
+    answers, held = FORK.Queue(), [iter(Loader(Plain(40), batch_size=2, num_workers=1))]
+    first = next(held[0])["index"].tolist()
+    child = FORK.Process(target=begins_and_goes_on, args=(held, answers))
+    child.start()
+    assert "belongs to the process that began it" in answers.get(timeout=60)
+    child.join(60)
+    assert first + [index for batch in held[0] for index in batch["index"].tolist()] == list(range(40))
+
+
 def lets_go(held: list[Any]) -> None:
     held.clear()
     gc.collect()

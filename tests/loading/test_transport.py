@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
 from bestiary.loading import Collate, Loader
 from loader_datasets import Pictures, Plain, Structures, structure
@@ -411,3 +411,49 @@ def test_large_quantized_samples_are_stacked_as_small_ones() -> None:
     expected = torch.stack([quantized(0), quantized(1)])
     (batch,) = Loader(Odd(2, quantized), batch_size=2)
     assert torch.equal(batch["x"].int_repr(), expected.int_repr())
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("transport", ["slots", "torch"])
+def test_nested_tensors_arrive(transport: Any) -> None:
+    (batch,) = Loader(Plain(2), batch_size=2, num_workers=1, collate=nested, transport=transport)
+    assert [part.tolist() for part in batch.unbind()] == [[0.0], [0.0, 0.0]]
+
+
+def nested(samples: list[Any]) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.zeros(one["index"] + 1) for one in samples])
+
+
+class WithoutDescriptors(Pictures):
+    """Pictures of a worker that may open no further file."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        import resource
+
+        if get_worker_info() is not None:
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        return super().__getitem__(index)
+
+
+def test_without_descriptors_for_a_slot_a_batch_comes_in_the_message() -> None:
+    batches = Loader(WithoutDescriptors(8), batch_size=2, num_workers=1, multiprocessing_context="fork")
+    assert [batch["image"][0, 0, 0, 0].item() for batch in batches] == [0, 2, 4, 6]
+
+
+class Parts(Plain):
+    """Rows that each are a tensor of its own, as a fork server has to pass on."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.parts = [torch.full((2,), number) for number in range(size)]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.parts[index]
+
+
+def test_a_fork_server_without_descriptors_for_slots_does_without_them() -> None:
+    loader = Loader(Parts(240), batch_size=20, num_workers=2, multiprocessing_context="forkserver")
+    with pytest.warns(UserWarning, match="no slots of shared memory .too many fds.; large batches travel in messages"):
+        batches = list(loader)
+    assert torch.cat(batches)[:, 0].tolist() == list(range(240))
