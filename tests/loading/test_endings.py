@@ -252,15 +252,14 @@ def test_an_iterator_left_in_a_cycle_ends_without_touching_closed_descriptors(tm
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
-def test_a_worker_that_dies_in_the_midst_of_a_message_is_told_in_a_thread_too() -> None:
+def test_a_worker_that_dies_in_the_midst_of_a_message_is_told_in_a_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestiary.loading.teams.memory_share", lambda: 1 << 20)  # too little for slots
     loader, told = Loader(Pictures(200), batch_size=16, num_workers=1), []  # 3 MB; the pipe takes 1 MB
     kept, asks = [], threading.Event()
 
     def loop() -> None:
         batches = iter(loader)
-        kept.extend(
-            next(batches) for _ in range(6)
-        )  # all slots hold one; the last came in a message, the next one is half sent
+        kept.extend(next(batches) for _ in range(6))  # in messages, of which the next one is half sent
         asks.set()
         time.sleep(1.0)
         try:

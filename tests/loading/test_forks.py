@@ -52,7 +52,7 @@ def test_slots_are_used_again_when_such_a_process_has_ended() -> None:
             child.start()
             child.join()
         places.append(batch["image"].data_ptr())
-    assert len(set(places)) <= 5, "as many as there are slots: no batch came in a message"
+    assert len(set(places)) <= 5, "as many as there are slots: no batch has memory of its own"
 
 
 class Mine(Plain):

@@ -126,6 +126,30 @@ def test_batches_that_are_kept_stay_as_they_are() -> None:
             assert torch.equal(image, torch.full_like(image, (2 * number + row) % 251))
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_batches_beyond_the_slots_have_memory_of_their_own(method: str) -> None:
+    """As many as there is memory for: no descriptor stays with them, and when they are dropped nothing does."""
+    loader, before = Loader(Pictures(200), batch_size=2, num_workers=1, multiprocessing_context=method), descriptors()
+    kept = list(loader)
+    own = Path("/proc/self/maps").read_text().count("bestiary-spare")
+    assert own >= 100 - 5
+    assert descriptors() <= before + 20  # the slots, each mapped, and nothing for the other 95
+    assert [batch["image"][1, 2, 255, 255].item() for batch in kept] == [(2 * n + 1) % 251 for n in range(100)]
+    kept.clear()
+    assert "bestiary-spare" not in Path("/proc/self/maps").read_text()
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_where_a_worker_cannot_open_a_spare_the_batch_comes_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bestiary.loading.spares.Spares.lend", lambda self: None)
+    kept = list(Loader(Pictures(80), batch_size=2, num_workers=1))
+    assert [batch["image"][1, 2, 255, 255].item() for batch in kept] == [(2 * n + 1) % 251 for n in range(40)]
+
+
 def test_batches_that_are_written_to_do_not_touch_others() -> None:
     for number, batch in enumerate(Loader(Pictures(40), batch_size=2, num_workers=1)):
         assert batch["image"][0].unique().tolist() == [2 * number % 251]
@@ -250,7 +274,7 @@ def private_bytes() -> int:
 
 @pytest.mark.parametrize("hoard", [0, 40])
 def test_kept_labels_do_not_keep_their_pictures(hoard: int) -> None:
-    """What torch's loader gives, too; also when kept batches have taken all slots, and others come in messages."""
+    """What torch's loader gives, too; also when kept batches have taken all slots, and others have memory of their own."""
     loader = Loader(Labelled(360), batch_size=2, num_workers=2)
     kept, labels, before = [], [], 0
     for number, batch in enumerate(loader):

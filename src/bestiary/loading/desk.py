@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bestiary.loading.rooms import ALIGNMENT
-from bestiary.loading.slots import Slots
+from bestiary.loading.slots import Slot, Slots
 
 INLINE = 1 << 16  # bytes; up to here a batch rides in its message
 LET = 1 << 14  # bytes; tensors from here on are collated into the slot, where there is one
@@ -18,7 +18,7 @@ class Desk:
 
     least = LET
 
-    def __init__(self, slots: Slots | None, slot: int | None, shared: bool = False) -> None:
+    def __init__(self, slots: Slots | None, slot: Slot | None, shared: bool = False) -> None:
         self.slots, self.slot = slots, slot
         self.inline = 0 if shared else INLINE  # bytes; up to here a batch had better ride in the message
         self.start = self.used = 0  # where the batch at hand begins in the slot, and what it uses already ends

@@ -21,6 +21,7 @@ from torch import Tensor
 from bestiary.loading.desk import Desk, aligned
 from bestiary.loading.fetch import Fetched
 from bestiary.loading.kinds import taken_apart
+from bestiary.loading.slots import Slot
 from bestiary.loading.structure import map_tensors
 
 SMALL = 1 << 18  # bytes; up to here several batches share a message, and a slot
@@ -52,7 +53,7 @@ class Parcel(NamedTuple):
 
     frame: bytes | Flat
     block: bytearray | None  # None: in the slot
-    slot: int | None
+    slot: Slot | None
     size: int
     end: int  # of the batch in the slot, which may hold others before it
     seconds: float = 0.0  # that packing took

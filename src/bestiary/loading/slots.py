@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from multiprocessing import reduction
@@ -22,8 +21,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bestiary.loading.onlookers import Onlookers, known
+from bestiary.loading.spares import Spares
+
 MOST_SLOTS = 200  # of a crew: each is a descriptor, of which a process may have few, and a fork server passes on 250
 GRAIN = 1 << 20  # bytes; slots grow in steps of this
+Slot: TypeAlias = "int | str"
+"""The number of a slot, or a spare."""
 Register: TypeAlias = Callable[[int, int], "Callable[[], None] | None"]
 """Takes address and bytes of memory of this process; returns what undoes it, or None where it could not be registered."""
 
@@ -39,6 +43,7 @@ class Slots:
         except OSError:  # too many open files
             _close(self.files)
             raise
+        self._spares = Spares()
         self._closing = weakref.finalize(self, _close, list(self.files))
         self._maps: dict[int, mmap.mmap] = {}
         self._registered: dict[int, Any] = {}  # other maps of the same slots
@@ -46,37 +51,37 @@ class Slots:
         self._each = each
         self._free = [list(range(worker * each, (worker + 1) * each)) for worker in range(workers)]
         self._lent: set[int] = set()
-        self.leased: dict[
-            int, set[Onlookers]
-        ] = {}  # slots with batches in use, and processes that were forked meanwhile
+        self.leased: dict[int, set[Onlookers]] = {}  # slots with batches in use, and who was forked meanwhile
         self._kept: list[tuple[int, set[Onlookers]]] = []  # slots that only such processes may still look at
-        _known.add(self)
+        known.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"limit": self.limit, "files": [reduction.DupFd(file) for file in self.files]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.limit, self.files = state["limit"], [file.detach() for file in state["files"]]
-        self._maps = {}
+        self._maps, self._spares = {}, Spares()
 
     # -- in the main process
 
-    def lend(self, worker: int) -> int | None:
-        """Return a free slot of a worker, None where all hold batches that are still in use."""
+    def lend(self, worker: int) -> Slot | None:
+        """Return a free slot of a worker; a spare where all hold batches that are still in use; None without descriptors."""
         if self._kept:
             gone = [slot for slot, looking in self._kept if not any(one.live() for one in looking)]
             self._kept = [(slot, looking) for slot, looking in self._kept if slot not in gone]
             for slot in gone:
                 self._free[slot // self._each].append(slot)
         if not self._free[worker]:
-            return None
+            return self._spares.lend()
         slot = self._free[worker].pop()
         self._lent.add(slot)
         return slot
 
-    def take_back(self, slot: int | None) -> None:
+    def take_back(self, slot: Slot | None) -> None:
         """Note that a slot came back unused."""
-        if slot in self._lent:
+        if isinstance(slot, str):
+            self._spares.drop(slot)
+        elif slot in self._lent:
             self._lent.discard(slot)
             self._free[slot // self._each].append(slot)
 
@@ -84,9 +89,12 @@ class Slots:
         """Note that no worker has a slot any more: a pass is over, or was left."""
         for slot in list(self._lent):
             self.take_back(slot)
+        self._spares.close()
 
-    def receive(self, slot: int, size: int) -> np.ndarray[Any, Any]:
+    def receive(self, slot: Slot, size: int) -> np.ndarray[Any, Any]:
         """Return the bytes of the batches in a slot; the slot is free again when the array and all on it are gone."""
+        if isinstance(slot, str):
+            return self._spares.receive(slot, size)
         self._lent.discard(slot)
         memory = self._map_registered(slot, size) or self._map(slot, size)
         # not a slice of a larger array: what is made of one holds that, and would not keep the lease
@@ -105,6 +113,7 @@ class Slots:
     def abandon(self) -> None:
         """In a forked process: let go of the slots, whose memory would otherwise last as long as that process."""
         self._closing()
+        self._spares.close()
         self._maps, self._registered = {}, {}
 
     def _map_registered(self, slot: int, size: int) -> Any:
@@ -129,20 +138,24 @@ class Slots:
 
     # -- in a worker
 
-    def room(self, slot: int, size: int) -> np.ndarray[Any, Any] | None:
+    def room(self, slot: Slot, size: int) -> np.ndarray[Any, Any] | None:
         """Return ``size`` bytes of a slot to write to, None where it may not or cannot grow so far."""
         if size > self.limit:
             return None
-        file, known = self.files[slot], self._maps.get(slot)
-        if (known is None or len(known) < size) and os.fstat(file).st_size < size:
-            try:
-                os.posix_fallocate(file, 0, min(-(-size // GRAIN) * GRAIN, self.limit))
-            except OSError:  # no memory left for it
-                return None
         try:
+            if isinstance(slot, str):
+                return self._spares.room(slot, size)
+            file, known = self.files[slot], self._maps.get(slot)
+            if (known is None or len(known) < size) and os.fstat(file).st_size < size:
+                os.posix_fallocate(file, 0, min(-(-size // GRAIN) * GRAIN, self.limit))
             return np.frombuffer(self._map(slot, size), dtype=np.uint8, count=size)
-        except OSError:  # too many open files: a map takes a descriptor
+        except OSError:  # no memory left for it, or too many open files: a map takes a descriptor
             return None
+
+    def leave(self, slot: Slot | None) -> None:
+        """Let go of a spare that a worker has filled."""
+        if isinstance(slot, str):
+            self._spares.drop(slot)
 
     # -- in both
 
@@ -179,75 +192,6 @@ class Board:
     def read(self, worker: int) -> int | None:
         """Return the index that a worker is reading."""
         return int(self.cells[worker]) - 1 if self.cells[worker] else None
-
-
-_known: weakref.WeakSet[Slots] = weakref.WeakSet()
-_forking = threading.local()
-
-
-class Onlookers:
-    """A forked process and all that it forks: they hold one end of a pipe, whose other end tells when the last is gone.
-
-    No process looks after its grandchildren, and a number of one may have passed to another.
-    """
-
-    def __init__(self) -> None:
-        self.gone, self.pid = False, os.getpid()
-        try:
-            self.ours, self.theirs = os.pipe()
-        except OSError:  # too many open files: what such a process may look at is never used again
-            self.ours = self.theirs = -1
-            return
-        os.set_blocking(self.ours, False)
-
-    def live(self) -> bool:
-        """Tell whether one of them is still there."""
-        if not self.gone and self.ours >= 0:
-            try:
-                self.gone = os.read(self.ours, 1) == b""
-            except BlockingIOError:
-                return True
-            os.close(self.ours)
-        return not self.gone
-
-    def close(self, *, here: bool) -> None:
-        """Let go of the end that is not this process's, ``here`` where it is the one that forked."""
-        if self.ours >= 0:
-            os.close(self.theirs if here else self.ours)
-
-    def __del__(self) -> None:
-        if not self.gone and self.ours >= 0 and self.pid == os.getpid():
-            os.close(self.ours)
-
-
-def keep_only(own: Slots | None) -> None:
-    """In a forked worker: let go of the slots of other loaders."""
-    for slots in list(_known):
-        if slots is not own:
-            slots.abandon()
-
-
-def _before_fork() -> None:
-    _forking.onlookers = Onlookers() if any(slots.leased for slots in list(_known)) else None
-
-
-def _after_fork() -> None:
-    """Note in the parent that a child sees the batches that are in use: their slots wait for its end, too."""
-    onlookers: Onlookers | None = _forking.onlookers
-    if onlookers is not None:
-        onlookers.close(here=True)
-        for slots in list(_known):
-            for looking in list(slots.leased.values()):
-                looking.add(onlookers)
-
-
-def _in_child() -> None:
-    if _forking.onlookers is not None:
-        _forking.onlookers.close(here=False)
-
-
-if hasattr(os, "memfd_create"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 def _undo(undo: Callable[[], None], pid: int) -> None:

@@ -16,7 +16,7 @@ from bestiary.loading.desk import INLINE
 from bestiary.loading.fetch import Fetched, Task
 from bestiary.loading.parcels import SMALL, Parcel, unpack
 from bestiary.loading.rooms import memory_share
-from bestiary.loading.slots import Board, Register, Slots
+from bestiary.loading.slots import Board, Register, Slot, Slots
 from bestiary.loading.transport import Bundle
 
 RIDERS = 8  # batches in one message, when they are small and quickly made
@@ -66,7 +66,7 @@ class Team:
             self.slots = None
         warnings.warn(f"bestiary: no slots of shared memory ({why}); large batches travel in messages", stacklevel=7)
 
-    def unpacked(self, parcels: list[Parcel | Fetched], slot: int | None) -> Iterator[Fetched]:
+    def unpacked(self, parcels: list[Parcel | Fetched], slot: Slot | None) -> Iterator[Fetched]:
         """Yield what a worker sent, and learn from it whether batches may ride together."""
         lease = self._lease(parcels, slot)
         parcels.reverse()
@@ -84,7 +84,7 @@ class Team:
             yield fetched
             del fetched
 
-    def _lease(self, parcels: list[Parcel | Fetched], slot: int | None) -> Any:
+    def _lease(self, parcels: list[Parcel | Fetched], slot: Slot | None) -> Any:
         """Return the memory of a slot as far as batches lie in it; take the slot back if none does."""
         if self.slots is None or slot is None:
             return None
@@ -94,7 +94,7 @@ class Team:
         self.slots.take_back(slot)
         return None
 
-    def _check_room(self, parcel: Parcel, slot: int | None) -> None:
+    def _check_room(self, parcel: Parcel, slot: Slot | None) -> None:
         """Say so once where a batch that was meant for a slot came in the message."""
         if self.slots is None or slot is None or parcel.block is None or parcel.size <= INLINE or self.told:
             return

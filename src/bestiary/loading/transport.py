@@ -17,14 +17,14 @@ from bestiary.loading.collate import CollateError
 from bestiary.loading.desk import Desk
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.parcels import Parcel, pack, rehearse
-from bestiary.loading.slots import Board, Slots
+from bestiary.loading.slots import Board, Slot, Slots
 
 
 class Bundle(NamedTuple):
     """Tasks for one worker, and the slot that it may put their batches into, one behind the other."""
 
     tasks: list[Task]
-    slot: int | None
+    slot: Slot | None
 
 
 class WorkerFetch:
@@ -47,6 +47,8 @@ class WorkerFetch:
             parcels.append(self._packed(fetched, desk, task))
             if fetched.failure is not None:
                 break
+        if self.slots is not None:
+            self.slots.leave(bundle.slot)
         return parcels
 
     def _packed(self, fetched: Fetched, desk: Desk, task: Task) -> Parcel | Fetched:

@@ -30,11 +30,12 @@ from bestiary.loading.deaths import (
 )
 from bestiary.loading.errors import WorkerDied, locate
 from bestiary.loading.fetch import Fetch, Fetched, Task
+from bestiary.loading.onlookers import keep_only
 from bestiary.loading.parcels import Parcel
 from bestiary.loading.pipe import prepare
 from bestiary.loading.rooms import memory_share
 from bestiary.loading.seeding import in_worker
-from bestiary.loading.slots import MOST_SLOTS, Register, Slots, keep_only
+from bestiary.loading.slots import MOST_SLOTS, Register, Slots
 from bestiary.loading.surroundings import on_cpu
 from bestiary.loading.teams import Team
 from bestiary.loading.transport import WorkerFetch
