@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import threading
 import time
 import warnings
@@ -20,15 +19,13 @@ from bestiary.loading.arguments import start_method
 from bestiary.loading.deaths import (
     LOSSES,
     DeathWatch,
-    advice,
-    any_ended,
     end_workers,
     ending,
     lacks_descriptors,
     starting,
     take_charge,
 )
-from bestiary.loading.errors import WorkerDied, locate
+from bestiary.loading.errors import WorkerDied
 from bestiary.loading.fetch import Fetch, Fetched, Task
 from bestiary.loading.onlookers import keep_only
 from bestiary.loading.parcels import Parcel
@@ -39,6 +36,7 @@ from bestiary.loading.slots import MOST_SLOTS, Register, Slots
 from bestiary.loading.surroundings import on_cpu
 from bestiary.loading.teams import Team
 from bestiary.loading.transport import WorkerFetch
+from bestiary.loading.witness import Witness, not_begun
 
 Transport: TypeAlias = Literal["slots", "torch"]
 UNGUARDED = (
@@ -68,9 +66,7 @@ class Crew:
         self.each = max(1, min(wanted, MOST_SLOTS // num_workers))
         self._settings = {"multiprocessing_context": context, "prefetch_factor": prefetch_factor}
         self._idle: tuple[Team, DataLoader[Any] | None] | None = None  # of the pass before
-        self._slots: weakref.WeakSet[Slots] = (
-            weakref.WeakSet()
-        )  # of all passes that are under way, and of the idle team
+        self._slots: weakref.WeakSet[Slots] = weakref.WeakSet()  # of passes under way, and of the idle team
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_idle", "_slots")}
@@ -100,9 +96,11 @@ class Crew:
         workers = list(getattr(source, "_workers", []))
         watch = team.watch or DeathWatch([worker.pid for worker in workers])
         watch.install()
-        keep = self.persistent
+        keep, forked = self.persistent, start_method(self._settings["multiprocessing_context"]) == "fork"
         try:
-            yield from self._results(team, source, workers, watch)
+            yield from self._results(
+                team, source, watch, Witness(self.fetch.dataset, team, workers, self.timeout, forked)
+            )
         except BaseException as error:
             keep = keep and isinstance(error, GeneratorExit)  # the loop was left: they finish what they have in hand
             if not keep:
@@ -134,17 +132,14 @@ class Crew:
                 return loader, iter(loader)
         source = getattr(loader, "_iterator", None)
         workers = list(getattr(source, "_workers", []))
-        text = str(failure)
-        if not text.startswith(("DataLoader worker", "DataLoader timed out")) and not (kept and any_ended(workers)):
+        told = not_begun(failure, workers, kept)
+        if told is None:
             raise failure
-        dead = [
-            f"worker {n} (pid {one.pid}, {ending(one)})" for n, one in enumerate(workers) if one.exitcode is not None
-        ]
         if kept:
             end_workers(source, workers, at_once=True)
-            told = f"{'; '.join(dead) or text} while workers finished what they had in hand of the pass before, which was left"
-            raise WorkerDied(f"{told}; the next pass starts new ones") from failure
-        raise WorkerDied(f"{text}; it died before its first batch. {UNGUARDED}") from failure
+        if team.watch is not None:
+            team.watch.close()
+        raise told from failure
 
     def trial(self, task: Task) -> Fetched | None:
         """Make one batch in a worker of its own: read here, a file that the dataset keeps open would be shared by workers."""
@@ -155,29 +150,29 @@ class Crew:
             except WorkerDied:  # so will the pass's own
                 return None
 
-    def _results(self, team: Team, source: Iterator[Any], workers: list[Any], watch: DeathWatch) -> Iterator[Fetched]:
-        received = 0
+    def _results(self, team: Team, source: Iterator[Any], watch: DeathWatch, witness: Witness) -> Iterator[Fetched]:
         while True:
             if team.pid != os.getpid():
                 raise RuntimeError(
                     "this pass belongs to the process that began it; after a fork begin another one: iter(loader)"
                 )
-            if team.under_way and watch.due() and any(worker.exitcode is not None for worker in workers):
-                raise self._explained(team, RuntimeError("DataLoader worker exited"), workers, received)
+            if team.under_way and watch.due() and any(worker.exitcode is not None for worker in witness.workers):
+                raise witness.explained(RuntimeError("DataLoader worker exited"))
             try:
                 with watch, on_cpu():
                     parcels: list[Parcel | Fetched] = _next(source)
             except StopIteration:
                 return
             except LOSSES as error:
-                raise self._explained(team, error, workers, received) from error
-            for fetched in self._unpacked(team, parcels, workers, received):
+                raise witness.explained(error) from error
+            for fetched in self._unpacked(team, parcels, witness):
                 yield fetched
                 del fetched
             team.under_way.popleft()
-            received += 1
+            witness.received += 1
 
-    def _unpacked(self, team: Team, parcels: list[Any], workers: list[Any], received: int) -> Iterator[Fetched]:
+    @staticmethod
+    def _unpacked(team: Team, parcels: list[Any], witness: Witness) -> Iterator[Fetched]:
         """Unpack a bundle; what travels torch's way is fetched from the worker only now, if that still lives."""
         arrived = team.unpacked(parcels, team.under_way[0].slot)
         while True:
@@ -186,7 +181,7 @@ class Crew:
             except StopIteration:
                 return
             except LOSSES as error:
-                raise self._explained(team, error, workers, received) from error
+                raise witness.explained(error) from error
             yield fetched
             del fetched
 
@@ -220,46 +215,6 @@ class Crew:
             generator=team.chance,
             **self._settings,
         )
-
-    def _explained(self, team: Team, error: Exception, workers: list[Any], received: int) -> Exception:
-        """Turn torch's words about a worker, or a broken connection to it, into ours; leave any other error alone."""
-        text = str(error)
-        if not text.startswith(("DataLoader worker", "DataLoader timed out")) and not any_ended(workers):
-            return error
-        if "timed out" in text:
-            late = received % self.num_workers
-            waited = f"gave no batch for {self.timeout:g} s (timeout={self.timeout:g})"
-            return WorkerDied(
-                f"worker {late} (pid {workers[late].pid}) {waited}; it {self._doing(team, late, received)}"
-            )
-        named = {int(pid) for pid in re.findall(r"\d+", text)}
-        dead = [n for n, worker in enumerate(workers) if worker.exitcode is not None] or [
-            n for n, worker in enumerate(workers) if worker.pid in named
-        ]
-        parts = [
-            f"worker {n} (pid {workers[n].pid}, {ending(workers[n])}) {self._doing(team, n, received)}" for n in dead
-        ]
-        codes = [workers[n].exitcode for n in dead]
-        unguarded = not received and 1 in codes and start_method(self._settings["multiprocessing_context"]) != "fork"
-        return WorkerDied(f"{'; '.join(parts) or text}. {UNGUARDED if unguarded else advice(text, codes)}")
-
-    def _doing(self, team: Team, number: int, received: int) -> str:
-        """Say which sample a worker was reading, and what it had in hand: it may have made more than it could send."""
-        reading = team.board.read(number) if team.board is not None else None
-        now = "" if reading is None else f"was reading sample {self._named([reading])} and "
-        tasks = [
-            task
-            for turn, bundle in enumerate(team.under_way, start=received)
-            if turn % self.num_workers == number
-            for task in bundle.tasks
-        ]
-        hand = [f"batch {task.number} of epoch {task.epoch}, samples {self._named(task.indices)}" for task in tasks]
-        return f"{now}had in hand {'; '.join(hand) or 'no batch'}"
-
-    def _named(self, indices: Iterable[int]) -> str:
-        places = [(index, locate(self.fetch.dataset, index)) for index in indices]
-        told = ", ".join(f"{index} ({place})" if place else str(index) for index, place in places)
-        return told or "not known before they are read"  # of a stream
 
 
 _not_ours: list[object] = []  # crews of the parent of this forked process: their end here would end them there
