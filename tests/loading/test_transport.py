@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, get_worker_info
 
-from bestiary.loading import Collate, Loader
+from bestiary.loading import Collate, CollateError, Loader
 from loader_datasets import Pictures, Plain, Structures, structure
 
 
@@ -481,3 +482,14 @@ def test_a_fork_server_without_descriptors_for_slots_does_without_them() -> None
     with pytest.warns(UserWarning, match="no slots of shared memory .too many fds.; large batches travel in messages"):
         batches = list(loader)
     assert torch.cat(batches)[:, 0].tolist() == list(range(240))
+
+
+def hidden_mark(samples: list[Any]) -> Any:
+    return SimpleNamespace(x=torch.ones(2, dtype=torch.complex64).conj())
+
+
+def test_a_mark_that_torchs_way_would_forget_is_told() -> None:
+    with pytest.raises(CollateError, match=r"conjugated or negated by a mark alone; resolve_conj\(\) it"):
+        list(Loader(Plain(2), batch_size=2, num_workers=1, collate=hidden_mark, transport="torch"))
+    (batch,) = Loader(Plain(2), batch_size=2, num_workers=1, collate=hidden_mark)
+    assert batch.x.tolist() == [1, 1]

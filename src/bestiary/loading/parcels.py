@@ -22,7 +22,6 @@ from bestiary.loading.desk import Desk, aligned
 from bestiary.loading.fetch import Fetched
 from bestiary.loading.kinds import taken_apart
 from bestiary.loading.slots import Slot
-from bestiary.loading.structure import map_tensors
 
 SMALL = 1 << 18  # bytes; up to here several batches share a message, and a slot
 PART = 4  # a tensor that is a smaller part of its batch than this may get memory of its own
@@ -151,43 +150,6 @@ def _pickled(fetched: Fetched, goods: _Goods) -> bytes:
     file = io.BytesIO()
     _Packer(file, goods).dump(fetched)
     return file.getvalue()
-
-
-class _Rehearsal(ForkingPickler):
-    """Pickles all but tensors, and does with these what may fail, or be forgotten, on torch's way."""
-
-    marked = False  # whether one is conjugated, or negated, by a mark alone
-
-    def persistent_id(self, value: Any) -> int | None:
-        """Stand in for a tensor."""
-        if not isinstance(value, Tensor):
-            return None
-        if type(value) is Tensor and value.requires_grad and not value.is_leaf:
-            raise RuntimeError("a tensor that was computed from others and requires grad cannot be sent; detach() it")
-        self.marked = self.marked or value.is_conj() or value.is_neg()
-        if (
-            type(value) is Tensor
-            and value.layout == torch.strided
-            and value.device.type == "cpu"
-            and not value.is_nested
-        ):
-            value.share_memory_()  # type: ignore[no-untyped-call]
-        return 0
-
-
-def rehearse(fetched: Fetched) -> Fetched:
-    """Return a batch for torch's way, which forgets marks; raise what sending it would raise."""
-    rehearsal = _Rehearsal(io.BytesIO(), pickle.HIGHEST_PROTOCOL)
-    rehearsal.dump(fetched)
-    if not rehearsal.marked:
-        return fetched
-    return rehearse(
-        fetched._replace(batch=map_tensors(fetched.batch, _written_out, method="", arguments=(), strict=False))
-    )
-
-
-def _written_out(tensor: Tensor) -> Tensor:
-    return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
 
 
 def unpack(parcel: Parcel, lease: Any = None) -> Fetched:

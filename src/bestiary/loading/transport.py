@@ -16,7 +16,8 @@ from torch.utils.data import get_worker_info
 from bestiary.loading.collate import CollateError
 from bestiary.loading.desk import Desk
 from bestiary.loading.fetch import Fetch, Fetched, Task
-from bestiary.loading.parcels import Parcel, pack, rehearse
+from bestiary.loading.parcels import Parcel, pack
+from bestiary.loading.rehearsal import rehearse
 from bestiary.loading.slots import Board, Slot, Slots
 
 
@@ -55,7 +56,7 @@ class WorkerFetch:
         begun = time.perf_counter()
         try:
             if not self.packed:
-                return rehearse(fetched)  # in torch's queue an error would be printed, and the batch never come
+                return rehearse(fetched)
             parcel = pack(fetched, desk)
             return parcel._replace(seconds=time.perf_counter() - begun)
         except Exception as error:  # noqa: BLE001 - whatever it is, it cannot be sent
