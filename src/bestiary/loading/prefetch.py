@@ -94,7 +94,7 @@ class DevicePrefetcher:
                 self._mark = ready[0].mark
                 watch.batches, watch.samples = watch.batches + 1, watch.samples + ready[0].samples
                 watch.waited(asked)
-                yield self._lane.hand_over(*ready.popleft()[:2])  # held by nobody but the loop
+                yield self._lane.hand_over(ready[0].batch, ready.popleft().event)  # held by nobody but the loop
                 asked = perf_counter()
         finally:
             source.close()
@@ -173,4 +173,7 @@ def _raise(error: Exception | None) -> None:
 
 
 def _samples(batch: Any) -> int:
+    first = next(iter(batch.values()), None) if type(batch) is dict else batch
+    if isinstance(first, torch.Tensor) and first.dim():
+        return len(first)
     return next((len(tensor) for tensor in tensors_in(batch) if tensor.dim()), 1)
