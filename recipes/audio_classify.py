@@ -235,7 +235,9 @@ def tell(at: dict[str, Any], args: argparse.Namespace, folds: int, train: Loader
         speed = f"{report.samples_per_s:.0f} clips/s, waiting for data {report.wait_share:.0%}"
         print(f"{place}epoch {at['epoch'] + 1}/{args.epochs}: {text}; {speed}", flush=True)
         if (at["fold"] + 1, at["epoch"] + 1) == (folds, args.epochs):
-            print(report)  # was the input the bottleneck, and which part of it
+            print(
+                f"train.report(), epochs counted from 0: {report}"
+            )  # was the input the bottleneck, and which part of it
 
 
 def fit(

@@ -165,7 +165,9 @@ def tell(at: dict[str, Any], epochs: int, train: Loader, metrics: run.Metrics, q
         speed = f"{report.samples_per_s:.0f} images/s, waiting for data {report.wait_share:.0%}"
         print(f"epoch {at['epoch'] + 1}/{epochs}: {text}; {speed}", flush=True)
         if at["epoch"] + 1 == epochs:
-            print(report)  # was the input the bottleneck, and which part of it
+            print(
+                f"train.report(), epochs counted from 0: {report}"
+            )  # was the input the bottleneck, and which part of it
 
 
 def finish(args: argparse.Namespace, data: Data, net: nn.Module, at: dict[str, Any], bad: dict[str, str]) -> None:

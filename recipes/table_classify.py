@@ -201,7 +201,9 @@ def train_and_report(args: argparse.Namespace, table: TypedTable, split: Split) 
         "wait_share": round(train.report().wait_share, 3),
     }
     write_result(args.out, table, result)
-    print(train.report())  # was the input the bottleneck, and which part of it
+    print(
+        f"train.report(), epochs counted from 0: {train.report()}"
+    )  # was the input the bottleneck, and which part of it
     print(f"accuracy {score:.3f} on {len(split.val)} rows held out; results in {args.out}")
     return score
 

@@ -118,12 +118,12 @@ class DoneEvent:
                 self.event.set()
 
 
-_ours: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators whose workers this process has started
-
-
 def lacks_descriptors(error: Exception) -> bool:
     """Tell whether workers could not start for want of descriptors; a fork server passes on 256 at most."""
     return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "too many fds" in str(error)
+
+
+_ours: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators whose workers this process has started
 
 
 def take_charge(source: Any) -> None:
